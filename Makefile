@@ -1,0 +1,73 @@
+# Airlock. `make demo` shows it, `make test` proves it. Both install what is missing, both say each privileged command first.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+GO       ?= go
+GOARCH   ?= $(shell $(GO) env GOARCH)
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null)
+DATE     ?= $(shell git log -1 --format=%cI 2>/dev/null)
+LDFLAGS  := -s -w -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
+GUEST    := internal/sandbox/guest/bin/guest_linux_$(GOARCH)
+LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
+
+export CGO_ENABLED ?= 0
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## install what is missing, build, edit real documents with the scripted model, results in ./airlock-demo
+	@scripts/demo.sh
+
+.PHONY: test
+test: ## set up, lint and run every test (root or sudo -n; about 25 minutes from bare)
+	@scripts/test.sh --setup
+
+.PHONY: check
+check: ## the same as test, without the set-up
+	@scripts/test.sh
+
+.PHONY: build
+build: guest ## build bin/airlock with the guest inside
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/airlock ./cmd/airlock
+
+.PHONY: guest
+guest: ## build the program that runs inside a sandbox
+	GOOS=linux GOARCH=$(GOARCH) $(GO) build -trimpath -ldflags '-s -w' -o $(GUEST) ./cmd/airlock-guest
+
+.PHONY: lint
+lint: ## golangci-lint, with the version of tools/go.mod
+	$(LINT) run
+
+.PHONY: fmt
+fmt: ## format as the linter wants it
+	$(LINT) fmt
+
+.PHONY: deps
+deps: ## refresh the golden list of linked modules
+	$(GO) test -count=1 ./internal -run TestLinkedModulesAreTheGoldenList -update
+
+.PHONY: bench
+bench: build ## print the table of budgets, write bench/results/latest.json
+	scripts/asroot.sh $(GO) run ./bench
+
+FUZZTIME ?= 20s
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME
+	@scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: ci-clean
+ci-clean: ## run .ci/run on a clean clone in a fresh Debian chroot
+	@scripts/ci-clean.sh
+
+.PHONY: setup
+setup: ## install the packages the tests need
+	@scripts/setup.sh test
+
+.PHONY: clean
+clean: ## remove what the build made
+	rm -rf bin airlock-demo node_modules e2e/ts/node_modules
+	rm -f internal/sandbox/guest/bin/guest_linux_*
