@@ -1,0 +1,45 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/uptrace/bun"
+)
+
+// RunTx runs fn in a transaction, commits if it returns nil and rolls back otherwise. fn must use tx for
+// everything and must not do anything slow. It is called once: nothing is retried.
+func (d *DB) RunTx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error {
+	return d.write.RunInTx(ctx, &sql.TxOptions{}, fn)
+}
+
+// ForUpdate locks the rows of q until the transaction ends. SQLite needs no such clause, its
+// transactions hold the only write lock from the start.
+func (d *DB) ForUpdate(q *bun.SelectQuery) *bun.SelectQuery {
+	if d.engine == SQLite {
+		return q
+	}
+	return q.For("UPDATE")
+}
+
+// ForUpdateSkipLocked is ForUpdate that leaves out rows which another transaction holds.
+func (d *DB) ForUpdateSkipLocked(q *bun.SelectQuery) *bun.SelectQuery {
+	if d.engine == SQLite {
+		return q
+	}
+	return q.For("UPDATE SKIP LOCKED")
+}
+
+// NowMicros is the database's clock, for leases that several replicas compare.
+func (d *DB) NowMicros(ctx context.Context, q IDB) (int64, error) {
+	expr := "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
+	if d.engine == Postgres {
+		expr = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+	}
+	var now int64
+	if err := q.NewSelect().ColumnExpr(expr).Scan(ctx, &now); err != nil {
+		return 0, fmt.Errorf("read database clock: %w", err)
+	}
+	return now, nil
+}

@@ -1,0 +1,193 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// ErrorType is the value of error.type in a body. Each has one status.
+type ErrorType string
+
+// The error types of the Messages API. The zero value stands for ErrAPI.
+const (
+	ErrInvalidRequest ErrorType = "invalid_request_error"
+	ErrAuthentication ErrorType = "authentication_error"
+	ErrBilling        ErrorType = "billing_error"
+	ErrPermission     ErrorType = "permission_error"
+	ErrNotFound       ErrorType = "not_found_error"
+	ErrConflict       ErrorType = "conflict_error"
+	ErrTooLarge       ErrorType = "request_too_large"
+	ErrRateLimit      ErrorType = "rate_limit_error"
+	ErrAPI            ErrorType = "api_error"
+	ErrTimeout        ErrorType = "timeout_error"
+	ErrOverloaded     ErrorType = "overloaded_error"
+)
+
+var statuses = map[ErrorType]int{
+	ErrInvalidRequest: http.StatusBadRequest,
+	ErrAuthentication: http.StatusUnauthorized,
+	ErrBilling:        http.StatusPaymentRequired,
+	ErrPermission:     http.StatusForbidden,
+	ErrNotFound:       http.StatusNotFound,
+	ErrConflict:       http.StatusConflict,
+	ErrTooLarge:       http.StatusRequestEntityTooLarge,
+	ErrRateLimit:      http.StatusTooManyRequests,
+	ErrAPI:            http.StatusInternalServerError,
+	ErrTimeout:        http.StatusGatewayTimeout,
+	ErrOverloaded:     529,
+}
+
+// internalText is what a client reads when the cause is ours. It names nothing on purpose.
+const internalText = "Internal server error. The request id identifies it in the server's log."
+
+// Error is a request that failed before the first byte of its answer, or the content of an SSE error
+// frame. Message is a sentence for the client; Err is for the log only.
+type Error struct {
+	Type    ErrorType
+	Message string
+	// Code is details.error_code. Empty means the body has no details, unless Details is set.
+	Code string
+	// Details holds further members of details, beside error_code.
+	Details map[string]any
+	// Status overrides the status that belongs to Type. 0 means none.
+	Status int
+	// RetryAfter becomes the retry-after header, rounded up to seconds. 0 means no header.
+	RetryAfter time.Duration
+	// NoRetry sends x-should-retry: false. SDKs otherwise repeat 409, 429 and 5xx by themselves.
+	NoRetry bool
+	// Err is the cause. It is logged with the request id and never sent.
+	Err error
+}
+
+// Error gives the text for logs; it includes the cause.
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Type, e.Message, e.Err)
+	}
+	return fmt.Sprintf("%s: %s", e.Type, e.Message)
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// HTTPStatus is the status the error is answered with.
+func (e *Error) HTTPStatus() int {
+	if e.Status != 0 {
+		return e.Status
+	}
+	if s, ok := statuses[e.Type]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// WithCode sets details.error_code and returns e, for use in a return statement.
+func (e *Error) WithCode(code string) *Error {
+	e.Code = code
+	return e
+}
+
+// Invalid is a 400. The text names the parameter's path first and says what would be right.
+func Invalid(format string, args ...any) *Error {
+	return &Error{Type: ErrInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// Unauthorized is a 401.
+func Unauthorized(format string, args ...any) *Error {
+	return &Error{Type: ErrAuthentication, Message: fmt.Sprintf(format, args...)}
+}
+
+// Forbidden is a 403: the credential is good, and not for this.
+func Forbidden(format string, args ...any) *Error {
+	return &Error{Type: ErrPermission, Message: fmt.Sprintf(format, args...)}
+}
+
+// NotFound is the one answer for an unknown, foreign or deleted container or file. It takes no
+// argument, so that the bodies of these cases cannot differ.
+func NotFound() *Error {
+	return &Error{Type: ErrNotFound, Message: "Not found"}
+}
+
+// Conflict is a 409 that must not be retried.
+func Conflict(format string, args ...any) *Error {
+	return &Error{Type: ErrConflict, Message: fmt.Sprintf(format, args...), NoRetry: true}
+}
+
+// TooLarge is a 413. The text names the limit.
+func TooLarge(format string, args ...any) *Error {
+	return &Error{Type: ErrTooLarge, Message: fmt.Sprintf(format, args...)}
+}
+
+// RateLimited is a 429 that may be retried after the given time.
+func RateLimited(after time.Duration, format string, args ...any) *Error {
+	return &Error{Type: ErrRateLimit, Message: fmt.Sprintf(format, args...), RetryAfter: after}
+}
+
+// Overloaded is a 529 that may be retried after the given time.
+func Overloaded(after time.Duration, format string, args ...any) *Error {
+	return &Error{Type: ErrOverloaded, Message: fmt.Sprintf(format, args...), RetryAfter: after}
+}
+
+// Internal is a 500 with the fixed sentence; err goes to the log.
+func Internal(err error) *Error {
+	return &Error{Type: ErrAPI, Message: internalText, Err: err}
+}
+
+// AsError gives the *Error inside err, or wraps err with Internal. nil stays nil.
+func AsError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return Internal(err)
+}
+
+type errorBody struct {
+	Type      string      `json:"type"`
+	Error     errorObject `json:"error"`
+	RequestID string      `json:"request_id"`
+}
+
+type errorObject struct {
+	Type    ErrorType      `json:"type"`
+	Message string         `json:"message"`
+	Details map[string]any `json:"details,omitempty"`
+}
+
+// ErrorBody encodes err as a body, with the request id of ctx. It serves SSE error frames, which have
+// the same shape as a plain body.
+func ErrorBody(ctx context.Context, err error) []byte {
+	e := AsError(err)
+	t := e.Type
+	if t == "" {
+		t = ErrAPI
+	}
+	o := errorObject{Type: t, Message: strings.ToValidUTF8(e.Message, "\uFFFD")}
+	if e.Code != "" || len(e.Details) > 0 {
+		o.Details = map[string]any{}
+		for k, v := range e.Details {
+			o.Details[k] = v
+		}
+		if e.Code != "" {
+			o.Details["error_code"] = e.Code
+		}
+	}
+	b, jerr := encodeJSON(errorBody{Type: "error", Error: o, RequestID: RequestID(ctx)})
+	if jerr != nil {
+		// Details held something JSON cannot express; the message alone always encodes.
+		o.Details = nil
+		b, jerr = json.Marshal(errorBody{Type: "error", Error: o, RequestID: RequestID(ctx)})
+		if jerr != nil {
+			return []byte(`{"type":"error","error":{"type":"api_error","message":"Internal server error."}}`)
+		}
+	}
+	return b
+}
