@@ -36,7 +36,7 @@ func ReadBody(r *http.Request, limit int64) ([]byte, error) {
 		if int64(len(buf)) > limit {
 			return nil, bodyTooLarge(limit)
 		}
-		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if errors.Is(err, io.EOF) {
 			return buf, nil
 		}
 		if err != nil {

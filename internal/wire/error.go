@@ -13,33 +13,33 @@ import (
 // ErrorType is the value of error.type in a body. Each has one status.
 type ErrorType string
 
-// The error types of the Messages API. The zero value stands for ErrAPI.
+// The error types of the Messages API. The zero value stands for TypeAPI.
 const (
-	ErrInvalidRequest ErrorType = "invalid_request_error"
-	ErrAuthentication ErrorType = "authentication_error"
-	ErrBilling        ErrorType = "billing_error"
-	ErrPermission     ErrorType = "permission_error"
-	ErrNotFound       ErrorType = "not_found_error"
-	ErrConflict       ErrorType = "conflict_error"
-	ErrTooLarge       ErrorType = "request_too_large"
-	ErrRateLimit      ErrorType = "rate_limit_error"
-	ErrAPI            ErrorType = "api_error"
-	ErrTimeout        ErrorType = "timeout_error"
-	ErrOverloaded     ErrorType = "overloaded_error"
+	TypeInvalidRequest ErrorType = "invalid_request_error"
+	TypeAuthentication ErrorType = "authentication_error"
+	TypeBilling        ErrorType = "billing_error"
+	TypePermission     ErrorType = "permission_error"
+	TypeNotFound       ErrorType = "not_found_error"
+	TypeConflict       ErrorType = "conflict_error"
+	TypeTooLarge       ErrorType = "request_too_large"
+	TypeRateLimit      ErrorType = "rate_limit_error"
+	TypeAPI            ErrorType = "api_error"
+	TypeTimeout        ErrorType = "timeout_error"
+	TypeOverloaded     ErrorType = "overloaded_error"
 )
 
 var statuses = map[ErrorType]int{
-	ErrInvalidRequest: http.StatusBadRequest,
-	ErrAuthentication: http.StatusUnauthorized,
-	ErrBilling:        http.StatusPaymentRequired,
-	ErrPermission:     http.StatusForbidden,
-	ErrNotFound:       http.StatusNotFound,
-	ErrConflict:       http.StatusConflict,
-	ErrTooLarge:       http.StatusRequestEntityTooLarge,
-	ErrRateLimit:      http.StatusTooManyRequests,
-	ErrAPI:            http.StatusInternalServerError,
-	ErrTimeout:        http.StatusGatewayTimeout,
-	ErrOverloaded:     529,
+	TypeInvalidRequest: http.StatusBadRequest,
+	TypeAuthentication: http.StatusUnauthorized,
+	TypeBilling:        http.StatusPaymentRequired,
+	TypePermission:     http.StatusForbidden,
+	TypeNotFound:       http.StatusNotFound,
+	TypeConflict:       http.StatusConflict,
+	TypeTooLarge:       http.StatusRequestEntityTooLarge,
+	TypeRateLimit:      http.StatusTooManyRequests,
+	TypeAPI:            http.StatusInternalServerError,
+	TypeTimeout:        http.StatusGatewayTimeout,
+	TypeOverloaded:     529,
 }
 
 // internalText is what a client reads when the cause is ours. It names nothing on purpose.
@@ -94,48 +94,48 @@ func (e *Error) WithCode(code string) *Error {
 
 // Invalid is a 400. The text names the parameter's path first and says what would be right.
 func Invalid(format string, args ...any) *Error {
-	return &Error{Type: ErrInvalidRequest, Message: fmt.Sprintf(format, args...)}
+	return &Error{Type: TypeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
 // Unauthorized is a 401.
 func Unauthorized(format string, args ...any) *Error {
-	return &Error{Type: ErrAuthentication, Message: fmt.Sprintf(format, args...)}
+	return &Error{Type: TypeAuthentication, Message: fmt.Sprintf(format, args...)}
 }
 
 // Forbidden is a 403: the credential is good, and not for this.
 func Forbidden(format string, args ...any) *Error {
-	return &Error{Type: ErrPermission, Message: fmt.Sprintf(format, args...)}
+	return &Error{Type: TypePermission, Message: fmt.Sprintf(format, args...)}
 }
 
 // NotFound is the one answer for an unknown, foreign or deleted container or file. It takes no
 // argument, so that the bodies of these cases cannot differ.
 func NotFound() *Error {
-	return &Error{Type: ErrNotFound, Message: "Not found"}
+	return &Error{Type: TypeNotFound, Message: "Not found"}
 }
 
 // Conflict is a 409 that must not be retried.
 func Conflict(format string, args ...any) *Error {
-	return &Error{Type: ErrConflict, Message: fmt.Sprintf(format, args...), NoRetry: true}
+	return &Error{Type: TypeConflict, Message: fmt.Sprintf(format, args...), NoRetry: true}
 }
 
 // TooLarge is a 413. The text names the limit.
 func TooLarge(format string, args ...any) *Error {
-	return &Error{Type: ErrTooLarge, Message: fmt.Sprintf(format, args...)}
+	return &Error{Type: TypeTooLarge, Message: fmt.Sprintf(format, args...)}
 }
 
 // RateLimited is a 429 that may be retried after the given time.
 func RateLimited(after time.Duration, format string, args ...any) *Error {
-	return &Error{Type: ErrRateLimit, Message: fmt.Sprintf(format, args...), RetryAfter: after}
+	return &Error{Type: TypeRateLimit, Message: fmt.Sprintf(format, args...), RetryAfter: after}
 }
 
 // Overloaded is a 529 that may be retried after the given time.
 func Overloaded(after time.Duration, format string, args ...any) *Error {
-	return &Error{Type: ErrOverloaded, Message: fmt.Sprintf(format, args...), RetryAfter: after}
+	return &Error{Type: TypeOverloaded, Message: fmt.Sprintf(format, args...), RetryAfter: after}
 }
 
 // Internal is a 500 with the fixed sentence; err goes to the log.
 func Internal(err error) *Error {
-	return &Error{Type: ErrAPI, Message: internalText, Err: err}
+	return &Error{Type: TypeAPI, Message: internalText, Err: err}
 }
 
 // AsError gives the *Error inside err, or wraps err with Internal. nil stays nil.
@@ -168,7 +168,7 @@ func ErrorBody(ctx context.Context, err error) []byte {
 	e := AsError(err)
 	t := e.Type
 	if t == "" {
-		t = ErrAPI
+		t = TypeAPI
 	}
 	o := errorObject{Type: t, Message: strings.ToValidUTF8(e.Message, "\uFFFD")}
 	if e.Code != "" || len(e.Details) > 0 {
