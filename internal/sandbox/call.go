@@ -1,0 +1,181 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+)
+
+// killGrace is how long the guest has, after the time limit of a command, to end it and say so.
+const killGrace = 5 * time.Second
+
+// outputSlack is what a stream may carry beyond its limit: the line that tells how much was dropped.
+const outputSlack = 4 << 10
+
+// fate remembers why a sandbox ended; the first reason stays.
+type fate struct {
+	mu     sync.Mutex
+	reason ExitReason
+}
+
+func (f *fate) set(r ExitReason) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reason == ExitNone {
+		f.reason = r
+	}
+}
+
+func (f *fate) get() ExitReason {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reason
+}
+
+// New joins a ready connection and the instance behind it. Drivers call it; the spec must have been validated.
+func New(spec Spec, conn *guest.Conn, inst Instance) *Sandbox {
+	return &Sandbox{Conn: conn, spec: spec, inst: inst, grace: killGrace}
+}
+
+// ID is the id of the spec.
+func (s *Sandbox) ID() string { return s.spec.ID }
+
+// Limits are the limits in force.
+func (s *Sandbox) Limits() Limits { return s.spec.Limits }
+
+// Freeze stops all processes inside without their notice. Calls made while frozen wait for Thaw.
+func (s *Sandbox) Freeze(ctx context.Context) error { return s.inst.Freeze(ctx) }
+
+// Thaw continues a frozen sandbox.
+func (s *Sandbox) Thaw(ctx context.Context) error { return s.inst.Thaw(ctx) }
+
+// Usage reads the counters of the sandbox; it works until Destroy.
+func (s *Sandbox) Usage(ctx context.Context) (Usage, error) { return s.inst.Usage(ctx) }
+
+// Done is closed when the guest has ended, for whatever reason.
+func (s *Sandbox) Done() <-chan struct{} { return s.inst.Exited() }
+
+// ExitReason says why the sandbox ended; ExitNone while it lives.
+func (s *Sandbox) ExitReason() ExitReason {
+	select {
+	case <-s.inst.Exited():
+	default:
+		return s.fate.get()
+	}
+	if r := s.fate.get(); r != ExitNone {
+		return r
+	}
+	return ExitCrash
+}
+
+// Destroy kills everything inside and gives the host's resources back, the workspace excepted. It may be repeated.
+func (s *Sandbox) Destroy(ctx context.Context) error {
+	s.fate.set(ExitDestroyed)
+	err := s.inst.Destroy(ctx)
+	s.Conn.Close()
+	return err
+}
+
+// Exec runs one command. Timeout and OutputBytes that are zero or above the sandbox's limits become the limits. The error
+// is nil whenever the guest reported how the command ended.
+func (s *Sandbox) Exec(ctx context.Context, c Command) (Result, error) {
+	c.Timeout = atMost(c.Timeout, s.spec.Limits.Wall)
+	c.OutputBytes = atMost(c.OutputBytes, s.spec.Limits.OutputBytes)
+	var res Result
+	err := s.guarded(ctx, c.Timeout, c.OutputBytes, &c.Stdout, &c.Stderr, func(ctx context.Context) (err error) {
+		res, err = s.Conn.Exec(ctx, c)
+		return err
+	})
+	return res, err
+}
+
+// Cell runs one Python cell under the same rules as Exec.
+func (s *Sandbox) Cell(ctx context.Context, c Cell) (CellResult, error) {
+	c.OutputBytes = atMost(c.OutputBytes, s.spec.Limits.OutputBytes)
+	limit := c.Timeout
+	if limit == 0 {
+		limit = s.spec.Limits.Wall
+	}
+	var res CellResult
+	err := s.guarded(ctx, limit, c.OutputBytes, &c.Stdout, &c.Stderr, func(ctx context.Context) (err error) {
+		res, err = s.Conn.Cell(ctx, c)
+		return err
+	})
+	return res, err
+}
+
+// guarded runs call with a second timer and a second output limit, for the case that the guest keeps neither: the code
+// inside may have taken it over. Either one ends the whole sandbox.
+func (s *Sandbox) guarded(ctx context.Context, wall time.Duration, keep int64, stdout, stderr *io.Writer, call func(context.Context) error) error {
+	over := func() { s.end(ctx, ExitProtocol) }
+	*stdout = bounded(*stdout, keep+outputSlack, over)
+	*stderr = bounded(*stderr, keep+outputSlack, over)
+	timer := time.AfterFunc(wall+s.grace, func() { s.end(ctx, ExitTimeout) })
+	err := call(ctx)
+	timer.Stop()
+	return s.explain(err)
+}
+
+// end destroys the sandbox from inside a call.
+func (s *Sandbox) end(ctx context.Context, why ExitReason) {
+	s.fate.set(why)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killGrace)
+	defer cancel()
+	// The caller sees why the call failed; what Destroy could not remove it reports when the owner destroys again.
+	_ = s.inst.Destroy(ctx)
+}
+
+// explain turns "the connection broke" into the reason for it.
+func (s *Sandbox) explain(err error) error {
+	if err == nil || !(errors.Is(err, ErrGone) || errors.Is(err, guest.ErrProtocol)) {
+		return err
+	}
+	if errors.Is(err, guest.ErrProtocol) {
+		s.fate.set(ExitProtocol)
+	}
+	switch s.fate.get() {
+	case ExitTimeout:
+		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrTimeout, ErrGone)
+	case ExitOOM:
+		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrOutOfMemory, ErrGone)
+	case ExitProtocol:
+		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrOutputLimit, ErrGone)
+	case ExitNone, ExitDestroyed, ExitCrash:
+	}
+	return fmt.Errorf("sandbox %s: %w", s.spec.ID, err)
+}
+
+func atMost[T int64 | time.Duration](v, limit T) T {
+	if v <= 0 || v > limit {
+		return limit
+	}
+	return v
+}
+
+// boundedWriter passes up to left bytes and calls over once more arrive.
+type boundedWriter struct {
+	w    io.Writer
+	left int64
+	over func()
+}
+
+func bounded(w io.Writer, limit int64, over func()) io.Writer {
+	if w == nil {
+		return nil
+	}
+	return &boundedWriter{w: w, left: limit, over: over}
+}
+
+func (b *boundedWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		b.over()
+		return 0, ErrOutputLimit
+	}
+	b.left -= int64(len(p))
+	return b.w.Write(p)
+}

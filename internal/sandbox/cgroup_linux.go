@@ -1,0 +1,216 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CgroupMode says where this host keeps its limits.
+type CgroupMode string
+
+// The modes. Hybrid is v1 with a v2 hierarchy beside it, which kills and freezes at once even without controllers.
+const (
+	CgroupV1     CgroupMode = "v1"
+	CgroupHybrid CgroupMode = "hybrid"
+	CgroupV2     CgroupMode = "v2"
+)
+
+// controllers that a sandbox cannot be without; cpuacct and freezer are used on v1 where present.
+var required = []string{"memory", "pids", "cpu"}
+
+// Cgroups makes the control groups of one Host below the groups in which the server itself runs. It uses plain file
+// operations: the libraries for it join every hierarchy of the host, also those without a limit of ours, and each join
+// is paid at every start.
+type Cgroups struct {
+	prefix string
+	mode   CgroupMode
+	v1     map[string]string // controller -> folder under which groups are made
+	v2     string            // the same on the v2 hierarchy; empty on pure v1
+	swap   bool              // memory and swap can be limited together
+}
+
+// NewCgroups finds the hierarchies. It fails when a limit that sandboxes need cannot be set on this host.
+func NewCgroups(host Host) (*Cgroups, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	c := &Cgroups{prefix: host.prefix(), v1: map[string]string{}}
+	c.locate(parseCgroupMounts(mounts), parseOwnCgroups(own), host.CgroupParent)
+	if err := c.settle(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Mode says which kind of hierarchy carries the limits.
+func (c *Cgroups) Mode() CgroupMode { return c.mode }
+
+// SwapLimited tells whether memory and swap are limited together.
+func (c *Cgroups) SwapLimited() bool { return c.swap }
+
+type cgroupMount struct {
+	v2          bool
+	controllers []string
+	root, point string
+}
+
+// parseCgroupMounts reads the cgroup lines of a mountinfo file.
+func parseCgroupMounts(mountinfo []byte) []cgroupMount {
+	var out []cgroupMount
+	for s := bufio.NewScanner(bytes.NewReader(mountinfo)); s.Scan(); {
+		left, right, found := strings.Cut(s.Text(), " - ")
+		fields, tail := strings.Fields(left), strings.Fields(right)
+		if !found || len(fields) < 5 || len(tail) < 3 {
+			continue
+		}
+		m := cgroupMount{root: fields[3], point: fields[4], v2: tail[0] == "cgroup2"}
+		if tail[0] == "cgroup" {
+			m.controllers = strings.Split(tail[2], ",")
+		} else if !m.v2 {
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// parseOwnCgroups reads a /proc/PID/cgroup file into controller -> path; the v2 path has the key "".
+func parseOwnCgroups(file []byte) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(string(file)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		for name := range strings.SplitSeq(parts[1], ",") {
+			out[name] = parts[2]
+		}
+	}
+	return out
+}
+
+func (c *Cgroups) locate(mounts []cgroupMount, own map[string]string, parent string) {
+	for _, m := range mounts {
+		names := m.controllers
+		if m.v2 {
+			names = []string{""}
+		}
+		for _, name := range names {
+			path, known := own[name]
+			if !known {
+				continue
+			}
+			if parent != "" {
+				path = parent
+			}
+			rel, err := filepath.Rel(m.root, path)
+			if err != nil || strings.HasPrefix(rel, "..") {
+				rel = "." // the mount shows a part of the hierarchy that we are not in: use its top
+			}
+			dir := filepath.Join(m.point, rel)
+			switch {
+			case m.v2 && c.v2 == "":
+				c.v2 = dir
+			case !m.v2 && c.v1[name] == "":
+				c.v1[name] = dir
+			}
+		}
+	}
+}
+
+// settle decides the mode and checks that every limit has a place.
+func (c *Cgroups) settle() error {
+	var missing []string
+	for _, name := range required {
+		if c.v1[name] == "" {
+			missing = append(missing, name)
+		}
+	}
+	switch {
+	case len(missing) == 0 && c.v2 == "":
+		c.mode = CgroupV1
+	case len(missing) == 0:
+		c.mode = CgroupHybrid
+	case len(missing) == len(required) && c.v2 != "":
+		c.mode = CgroupV2
+		return c.settleV2()
+	case c.v2 == "":
+		return fmt.Errorf("this host has no cgroup controller for %s: mount cgroup2 on /sys/fs/cgroup", strings.Join(missing, ", "))
+	default:
+		return fmt.Errorf("cgroup controllers %s are neither all on v1 nor all on v2", strings.Join(missing, ", "))
+	}
+	_, err := os.Stat(filepath.Join(c.v1["memory"], "memory.memsw.limit_in_bytes"))
+	c.swap = err == nil
+	if !c.swap && swapInUse() {
+		return errors.New("swap is on but not accounted to cgroups, so memory could not be limited: boot with swapaccount=1 or run swapoff -a")
+	}
+	return nil
+}
+
+// settleV2 makes the server's own group an inner one: v2 allows limits on children only where no process sits beside
+// them. The server moves to a leaf; a stranger's process in the same group makes the kernel refuse.
+func (c *Cgroups) settleV2() error {
+	c.swap = true
+	control := filepath.Join(c.v2, "cgroup.subtree_control")
+	have, err := os.ReadFile(control)
+	if err != nil {
+		return fmt.Errorf("read cgroup controllers: %w", err)
+	}
+	var want []string
+	for _, name := range required {
+		if !slices.Contains(strings.Fields(string(have)), name) {
+			want = append(want, "+"+name)
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(c.v2, "cgroup.type")); err == nil { // absent in the root group only
+		leaf := filepath.Join(c.v2, c.prefix+"server")
+		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("make the server's own cgroup: %w", err)
+		}
+		if err := writeFile(leaf, "cgroup.procs", "0"); err != nil {
+			return fmt.Errorf("move to the server's own cgroup: %w", err)
+		}
+	}
+	if err := writeFile(c.v2, "cgroup.subtree_control", strings.Join(want, " ")); err != nil {
+		return fmt.Errorf("cgroup controllers are not delegated to the server (systemd: Delegate=yes): %w", err)
+	}
+	return nil
+}
+
+func swapInUse() bool {
+	var info unix.Sysinfo_t
+	return unix.Sysinfo(&info) != nil || info.Totalswap > 0
+}
+
+// writeFile writes a control file in one call, which is what the kernel's parsers want, and never creates one.
+func writeFile(dir, name, value string) error {
+	path := filepath.Join(dir, name)
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	_, err = unix.Write(fd, []byte(value))
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return &os.PathError{Op: "write " + value + " to", Path: path, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrLocked: another process holds the lock.
+var ErrLocked = errors.New("locked by another process")
+
+// LockFile takes an exclusive lock on a file, which it makes if needed, until the result is closed or the process ends.
+// ErrLocked if it is taken. Programs started meanwhile do not inherit it.
+func LockFile(path string) (io.Closer, error) {
+	f, err := lockSlot(path)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("%s: %w", path, ErrLocked)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// DiskUsed is the share of the file system of dir that is not available any more, 0 to 1.
+func DiskUsed(dir string) (float64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	if st.Blocks == 0 {
+		return 0, nil
+	}
+	return 1 - float64(st.Bavail)/float64(st.Blocks), nil
+}
+
+// MemoryTotal is the memory of the host in bytes.
+func MemoryTotal() (int64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, fmt.Errorf("read memory size: %w", err)
+	}
+	return int64(info.Totalram) * int64(info.Unit), nil
+}

@@ -1,0 +1,2 @@
+// Package native makes sandboxes out of Linux namespaces, cgroups and seccomp, without any helper program.
+package native

@@ -1,0 +1,142 @@
+package setup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Run turns the calling process, which must be the first one of fresh namespaces, into a confined one. It must run on the
+// main thread, locked, before the program has made any file descriptor of its own. The failure has been told to the other
+// end of fd when it returns one; the process must then end.
+//
+// The steps are in the only order that works: mounts need capabilities and /proc of the old root, pivot_root needs the
+// mounts, limits and capabilities come after the last privileged step, the system call filter last because it refuses
+// the steps before it.
+func Run(fd int) error {
+	runtime.LockOSThread()
+	s := socket(fd)
+	err := confine(s)
+	if werr := writeStatus(s, err); err == nil {
+		err = werr
+	}
+	return err
+}
+
+func confine(s socket) error {
+	// Whatever the server leaked by mistake ends here, before anything else runs.
+	if err := unix.CloseRange(uint(s)+1, ^uint(0), 0); err != nil {
+		return fmt.Errorf("close inherited files: %w", err)
+	}
+	// Until this is 0 code of the same user namespace could read our memory; there is none yet.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("set dumpable: %w", err)
+	}
+	c, fds, err := s.readConfig()
+	if err != nil {
+		return err
+	}
+	steps := []struct {
+		name string
+		run  func() error
+	}{
+		{"mounts", func() error { return mountAll(c, fds) }},
+		{"host name", func() error { return unix.Sethostname([]byte(c.Hostname)) }},
+		{"loopback", loopbackUp},
+		{"limits", func() error { return setRlimits(c.Rlimits) }},
+		{"capabilities", dropCapabilities},
+		{"seccomp", func() error { return loadFilter(c.Seccomp) }},
+	}
+	for _, step := range steps {
+		if err := step.run(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+// socket is a blocking stream socket read by plain system calls: the runtime's poller would open descriptors of its own.
+type socket int
+
+func (s socket) Write(p []byte) (int, error) { return unix.Write(int(s), p) }
+
+func (s socket) Read(p []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(s), p)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n == 0 && err == nil {
+			err = io.EOF
+		}
+		return max(n, 0), err
+	}
+}
+
+// readConfig receives the message; its first byte carries the mounts.
+func (s socket) readConfig() (Config, []int, error) {
+	var c Config
+	var head [1]byte
+	oob := make([]byte, unix.CmsgSpace(4*maxMounts))
+	n, oobn, err := s.receive(head[:], oob)
+	if err != nil {
+		return c, nil, fmt.Errorf("receive setup: %w", err)
+	}
+	body, err := readFrame(io.MultiReader(&once{head[:n]}, s))
+	if err != nil {
+		return c, nil, fmt.Errorf("receive setup: %w", err)
+	}
+	if err := json.Unmarshal(body, &c); err != nil {
+		return c, nil, fmt.Errorf("decode setup: %w", err)
+	}
+	fds, err := rights(oob[:oobn])
+	if err == nil && len(fds) != len(c.Mounts) {
+		err = fmt.Errorf("got %d mounts, want %d", len(fds), len(c.Mounts))
+	}
+	return c, fds, err
+}
+
+func (s socket) receive(p, oob []byte) (n, oobn int, err error) {
+	for {
+		n, oobn, _, _, err = unix.Recvmsg(int(s), p, oob, unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n == 0 && err == nil {
+			err = io.EOF
+		}
+		return n, oobn, err
+	}
+}
+
+func rights(oob []byte) ([]int, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("control message: %w", err)
+	}
+	var fds []int
+	for _, m := range messages {
+		got, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return nil, fmt.Errorf("control message: %w", err)
+		}
+		fds = append(fds, got...)
+	}
+	return fds, nil
+}
+
+// once is a reader of bytes that have been read already.
+type once struct{ p []byte }
+
+func (o *once) Read(p []byte) (int, error) {
+	if len(o.p) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, o.p)
+	o.p = o.p[n:]
+	return n, nil
+}

@@ -1,0 +1,118 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+)
+
+// The states a caller may have to tell apart. Everything else is an unknown error of the host.
+var (
+	// ErrGone: the sandbox has ended (destroyed, killed, crashed) before or while the call ran. ExitReason says why.
+	ErrGone = guest.ErrGone
+	// ErrTimeout: the guest did not end a command within the grace after its time limit; the sandbox was killed for it.
+	// A command that the guest itself timed out is not an error: it is a Result with TimedOut set.
+	ErrTimeout = errors.New("sandbox: time limit exceeded")
+	// ErrOutOfMemory: the memory limit ended the guest itself, so the whole sandbox is gone. Wraps with ErrGone.
+	ErrOutOfMemory = errors.New("sandbox: out of memory")
+	// ErrOutputLimit: the guest sent more output than it was told to keep; the sandbox was killed for it.
+	ErrOutputLimit = errors.New("sandbox: output limit exceeded")
+	// ErrCapacity: the host cannot carry another sandbox with its limits in force (ids, cgroups, loop devices, disk).
+	// Nothing was left behind; the same call may succeed later.
+	ErrCapacity = errors.New("sandbox: no capacity")
+)
+
+// The vocabulary of the guest, repeated here so that users of a sandbox need no second import.
+type (
+	// Command is one process to run, see guest.Command.
+	Command = guest.Command
+	// Result is how a command ended, see guest.Result.
+	Result = guest.Result
+	// Cell is one Python cell, see guest.Cell.
+	Cell = guest.Cell
+	// CellResult is how a cell ended, see guest.CellResult.
+	CellResult = guest.CellResult
+	// FileInfo describes one file inside, see guest.FileInfo.
+	FileInfo = guest.FileInfo
+)
+
+// Driver makes sandboxes. Implementations are safe for concurrent use.
+type Driver interface {
+	// Name is the setting's value: "native".
+	Name() string
+	// Probe says what this host gives, by trying it under a time limit. An error means that no sandbox can be made here
+	// and tells the remedy.
+	Probe(ctx context.Context) (Capabilities, error)
+	// Create returns when the guest said that it is ready and every limit of the spec is in force. On any error nothing
+	// is left behind. It may be retried.
+	Create(ctx context.Context, spec Spec) (*Sandbox, error)
+	// Sweep removes what an earlier run of the same Host left (cgroups, folders), never anything of another one.
+	Sweep(ctx context.Context) error
+	// Close destroys all living sandboxes and waits for the driver's goroutines. Create fails afterwards.
+	Close(ctx context.Context) error
+}
+
+// Instance is the part of a sandbox that differs per driver.
+type Instance interface {
+	// Freeze stops all processes inside without their notice; Thaw continues them. Both may be repeated.
+	Freeze(ctx context.Context) error
+	Thaw(ctx context.Context) error
+	// Usage reads the counters of the sandbox; it works until Destroy.
+	Usage(ctx context.Context) (Usage, error)
+	// Exited is closed when the guest's process has been reaped.
+	Exited() <-chan struct{}
+	// Destroy kills everything inside, waits for it, and gives all host resources back. It may be repeated, and
+	// concurrent calls wait for the same end.
+	Destroy(ctx context.Context) error
+}
+
+// Sandbox is one living isolated place. All methods are safe for concurrent use. File operations, Ping and Sync are those
+// of the embedded connection; Exec and Cell are wrapped so that limits hold even against a guest that does not keep them.
+type Sandbox struct {
+	*guest.Conn
+	spec  Spec
+	inst  Instance
+	fate  fate
+	grace time.Duration
+}
+
+// Usage is what a sandbox has used so far.
+type Usage struct {
+	CPU          int64 // microseconds of processor time, of reaped and unreaped processes
+	Throttled    int64 // microseconds in which the CPU limit held it back
+	Memory       int64 // bytes now, page cache and tmpfs included
+	MemoryPeak   int64 // bytes
+	Processes    int64 // processes and threads now
+	OOMKills     int64 // processes that the memory limit killed
+	ProcessesMax int64 // how often the process limit refused a fork
+}
+
+// Capabilities says what a driver can enforce on this host.
+type Capabilities struct {
+	Driver       string `json:"driver"`
+	CgroupMode   string `json:"cgroup_mode"` // v1, hybrid, v2
+	MemoryLimit  bool   `json:"memory_limit"`
+	SwapLimit    bool   `json:"swap_limit"`
+	ProcessLimit bool   `json:"process_limit"`
+	CPULimit     bool   `json:"cpu_limit"`
+	DiskLimit    string `json:"disk_limit"` // loop-ext4, tmpfs
+	Freeze       bool   `json:"freeze"`
+	AtomicKill   bool   `json:"atomic_kill"` // cgroup.kill
+	Kernel       bool   `json:"kernel_isolation"`
+	Seccomp      bool   `json:"seccomp"`
+}
+
+// ExitReason says why a sandbox ended.
+type ExitReason string
+
+// The reasons.
+const (
+	ExitNone      ExitReason = ""          // still running
+	ExitDestroyed ExitReason = "destroyed" // Destroy was called
+	ExitTimeout   ExitReason = "timeout"   // the guest missed the deadline of a command
+	ExitOOM       ExitReason = "oom"       // the memory limit ended the guest
+	ExitProtocol  ExitReason = "protocol"  // the guest broke the frame rules or sent too much
+	ExitCrash     ExitReason = "crash"     // the guest ended by itself or was killed from outside
+)

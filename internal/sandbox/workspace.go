@@ -1,0 +1,37 @@
+package sandbox
+
+import (
+	"log/slog"
+	"os"
+	"sync"
+)
+
+// Workspaces keeps the persistent disks of sandboxes: one sparse ext4 image per id, copied from a formatted template.
+// The size and the number of inodes of an image are the disk limit. Safe for concurrent use, also by several servers:
+// an image can be attached once only, which a lock on the image guards.
+type Workspaces struct {
+	// Dir holds "<id>.img" and the templates.
+	Dir string
+	// Log is optional.
+	Log *slog.Logger
+
+	mu sync.Mutex // guards the making of templates
+}
+
+// Workspace is one image. It goes: Attach, any number of sandboxes one after the other, Detach.
+type Workspace struct {
+	// ID is the name under which the image is kept.
+	ID string
+
+	path  string
+	mu    sync.Mutex // guards the fields below
+	image *os.File   // open and locked while attached
+	mount *os.File   // detached mount of the image; keeps the file system alive between two sandboxes
+}
+
+// Folders at the top of a workspace; the driver binds workspace to /workspace, tmp to /tmp and files to /files.
+const (
+	workspaceFolder = "workspace"
+	tmpFolder       = "tmp"
+	filesFolder     = "files"
+)
