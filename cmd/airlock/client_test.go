@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAdminKeyOfADataFolderNeverGoesToAnotherServer(t *testing.T) {
+	t.Setenv("AIRLOCK_KEY", "")
+	t.Setenv("AIRLOCK_URL", "")
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, "admin.key"), []byte("sk-airlock-admin-x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conn := connection{url: "http://192.0.2.1", data: data}
+	if c, err := conn.dial(); err == nil {
+		t.Fatalf("dial sent the key %q to an address that is not the data folder's", c.key)
+	}
+}
+
+func TestDialReadsTheDataFolder(t *testing.T) {
+	t.Setenv("AIRLOCK_KEY", "")
+	t.Setenv("AIRLOCK_URL", "")
+	data := t.TempDir()
+	conn := connection{data: data}
+	if _, err := conn.dial(); !errors.Is(err, errNoServer) {
+		t.Errorf("without a server: %v, want errNoServer", err)
+	}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(data, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("server.json", `{"url":"http://127.0.0.1:1/","admin_url":"http://127.0.0.1:2"}`)
+	write("admin.key", "sk-airlock-admin-x\n")
+	c, err := conn.dialAdmin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.url != "http://127.0.0.1:2" || c.key != "sk-airlock-admin-x" {
+		t.Errorf("got %s with key %s", c.url, c.key)
+	}
+}
+
+func TestSessionKeyIsMadeOnceAndRevoked(t *testing.T) {
+	var seen []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Method+" "+r.URL.Path+" "+r.Header.Get("x-api-key"))
+		_, _ = w.Write([]byte(`{"id":"key_1","key":"sk-airlock-short"}`))
+	}))
+	defer srv.Close()
+	c := &client{url: srv.URL, adminURL: srv.URL, key: "sk-airlock-admin-x", http: srv.Client()}
+	if err := c.becomeApp(t.Context(), "default"); err != nil {
+		t.Fatal(err)
+	}
+	if c.key != "sk-airlock-short" {
+		t.Errorf("key is %q", c.key)
+	}
+	c.close(t.Context())
+	c.close(t.Context())
+	want := "POST /airlock/v1/keys sk-airlock-admin-x, DELETE /airlock/v1/keys/key_1 sk-airlock-admin-x"
+	if got := strings.Join(seen, ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestErrorBodyOfTheServerIsShown(t *testing.T) {
+	err := parseError(404, []byte(`{"type":"error","error":{"type":"not_found_error","message":"Not found"},"request_id":"req_1"}`))
+	if err.Error() != "Not found (req_1)" {
+		t.Errorf("got %q", err)
+	}
+	if err := parseError(502, []byte("<html>")); err.Error() != "server answered 502" {
+		t.Errorf("got %q", err)
+	}
+}
+
+func TestListFollowsPages(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("page") == "" {
+			_, _ = w.Write([]byte(`{"data":[1,2],"next_page":"a b"}`))
+			return
+		}
+		if got := r.URL.Query().Get("page"); got != "a b" {
+			t.Errorf("page %q", got)
+		}
+		_, _ = w.Write([]byte(`{"data":[3],"next_page":null}`))
+	}))
+	defer srv.Close()
+	c := &client{url: srv.URL, http: srv.Client()}
+	var got []string
+	err := c.list(t.Context(), "/x?app=a", func(raw json.RawMessage) error {
+		got = append(got, string(raw))
+		return nil
+	})
+	if err != nil || strings.Join(got, "") != "123" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestDownloadsNeverReplaceAndNeverLeaveTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct{ name, want string }{
+		{"report.docx", "report.docx"},
+		{"report.docx", "report (2).docx"},
+		{"report.docx", "report (3).docx"},
+		{"../../etc/passwd", "passwd"},
+		{"..", "unnamed"},
+		{"", "unnamed (2)"},
+		{".profile", ".profile"},
+		{".profile", ".profile (2)"},
+	} {
+		f, err := createBeside(dir, tt.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := filepath.Base(f.Name()); got != tt.want || filepath.Dir(f.Name()) != dir {
+			t.Errorf("createBeside(%q) made %s, want %s", tt.name, f.Name(), tt.want)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRemotePaths(t *testing.T) {
+	for _, tt := range []struct{ arg, id, path string }{
+		{"container_1:/workspace/a b.txt", "container_1", "/airlock/v1/containers/container_1/files/workspace/a%20b.txt"},
+		{"container_1:a.txt", "container_1", "/airlock/v1/containers/container_1/files/workspace/a.txt"},
+		{"container_1:../tmp/x?y", "container_1", "/airlock/v1/containers/container_1/files/tmp/x%3Fy"},
+	} {
+		id, p, ok := splitRemote(tt.arg)
+		if !ok || id != tt.id || remotePath(id, p) != tt.path {
+			t.Errorf("%s: got %s %s %v", tt.arg, id, remotePath(id, p), ok)
+		}
+	}
+	if _, _, ok := splitRemote("C:/report.docx"); ok {
+		t.Error("a local path with a colon was taken for a container")
+	}
+}
+
+func TestTerminalControlIsTakenOut(t *testing.T) {
+	if got := printable("a\x1b[2Jb\u202ec\u009bd\ne"); got != "a\ufffd[2Jb\ufffdc\ufffdd\ne" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newKeyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "key",
+		Short:   "Manage the API keys of apps",
+		Example: "  airlock key create --app invoices --name production\n  airlock key list",
+	}
+	cmd.AddCommand(newKeyCreateCommand(), newKeyListCommand(), newKeyRevokeCommand())
+	return cmd
+}
+
+func newKeyCreateCommand() *cobra.Command {
+	var app, name string
+	var scopes []string
+	var ttl time.Duration
+	cmd := adminCommand(&cobra.Command{
+		Use:     "create",
+		Short:   "Create an API key; it is shown this once",
+		Example: "  airlock key create --app invoices --name production --json",
+		Args:    cobra.NoArgs,
+	}, func(m map[string]any) string { return cell(m["key"]) }, func([]string) (string, string, any) {
+		body := map[string]any{"app": app}
+		if name != "" {
+			body["name"] = name
+		}
+		if len(scopes) > 0 {
+			body["scopes"] = scopes
+		}
+		if ttl > 0 {
+			body["ttl_seconds"] = int64(ttl / time.Second)
+		}
+		return http.MethodPost, "/airlock/v1/keys", body
+	})
+	f := cmd.Flags()
+	f.StringVar(&app, "app", "default", "id or name of the app that the key acts for")
+	f.StringVar(&name, "name", "", "a name to tell keys apart")
+	f.StringSliceVar(&scopes, "scopes", nil, "what more the key may do")
+	f.DurationVar(&ttl, "ttl", 0, "how long the key lives; 0 is until it is revoked")
+	return cmd
+}
+
+func newKeyListCommand() *cobra.Command {
+	var app string
+	cmd := adminList(&cobra.Command{
+		Use:     "list",
+		Short:   "List the keys, without their secrets",
+		Example: "  airlock key list --app invoices",
+	}, func() string {
+		if app == "" {
+			return "/airlock/v1/keys"
+		}
+		return "/airlock/v1/keys?app=" + url.QueryEscape(app)
+	}, "id", "app_id", "name", "hint", "created_at", "expires_at", "revoked_at")
+	cmd.Flags().StringVar(&app, "app", "", "only the keys of this app")
+	return cmd
+}
+
+func newKeyRevokeCommand() *cobra.Command {
+	var conn connection
+	cmd := &cobra.Command{
+		Use:     "revoke ID",
+		Short:   "Revoke a key: it is refused from the next request on",
+		Example: "  airlock key revoke key_0123",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := conn.dialAdmin()
+			if err != nil {
+				return err
+			}
+			if err := c.call(cmd.Context(), http.MethodDelete, "/airlock/v1/keys/"+url.PathEscape(args[0]), nil, nil); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "revoked", args[0])
+			return err
+		},
+	}
+	conn.addFlags(cmd, false)
+	return cmd
+}
