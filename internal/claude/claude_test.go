@@ -59,7 +59,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Parallel()
 			_, err := Parse([]byte(tt.in))
 			var we *wire.Error
-			if !errors.As(err, &we) || we.Type != wire.ErrInvalidRequest || !strings.Contains(we.Message, tt.want) {
+			if !errors.As(err, &we) || we.Type != wire.TypeInvalidRequest || !strings.Contains(we.Message, tt.want) {
 				t.Errorf("Parse gave %v, want an invalid request with %q", err, tt.want)
 			}
 		})
