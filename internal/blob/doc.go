@@ -8,5 +8,5 @@
 //   - A key is readable either whole or not at all, whatever moment the process dies at.
 //   - A blob is never changed after Put.
 //
-// Files: blob.go (the store), file.go (folder), s3.go. blobtest is the conformance suite.
+// Files: blob.go (the store), folder.go, s3.go. blobtest is the conformance suite.
 package blob

@@ -1,8 +1,184 @@
 package tenant
 
-import "github.com/uptrace/bun"
+import (
+	"context"
+	"strings"
+	"time"
 
-// Where is MayUse in SQL. Every read, update and delete of an owned row goes through it or WhereArgs.
+	"github.com/uptrace/bun"
+
+	"github.com/airlock-sandbox/airlock/internal/db"
+)
+
+const (
+	kindAPI   = "api"
+	kindAdmin = "admin"
+
+	// RoleAdmin may do everything under /airlock/v1.
+	RoleAdmin = "admin"
+)
+
+// Where is MayUse in SQL. Every read, update and delete of an owned row goes through it.
 func (c Caller) Where(q *bun.SelectQuery) *bun.SelectQuery {
-	return q.Where("?TableAlias.owner_app = ? AND ?TableAlias.owner_app <> '' AND (?TableAlias.owner_scope = 'app' OR (?TableAlias.owner_scope = 'user' AND ?TableAlias.owner_user = ?))", c.AppID, c.UserID)
+	return q.Where(ownerRule, c.AppID, c.UserID)
+}
+
+// WhereUpdate is Where for an update.
+func (c Caller) WhereUpdate(q *bun.UpdateQuery) *bun.UpdateQuery {
+	return q.Where(ownerRule, c.AppID, c.UserID)
+}
+
+// ownerRule names the scopes in full, so that a value no rule knows lets nobody in.
+const ownerRule = `?TableAlias.owner_app = ? AND ?TableAlias.owner_app <> ''
+	AND (?TableAlias.owner_scope = 'app' OR (?TableAlias.owner_scope = 'user' AND ?TableAlias.owner_user = ?))`
+
+type position struct {
+	createdAt int64
+	id        string
+}
+
+type appRow struct {
+	bun.BaseModel `bun:"table:apps,alias:a"`
+	ID            string `bun:"id,pk"`
+	Name          string `bun:"name"`
+	CreatedAt     int64  `bun:"created_at"`
+	DisabledAt    *int64 `bun:"disabled_at"`
+}
+
+func (r *appRow) app() *App {
+	return &App{ID: r.ID, Name: r.Name, CreatedAt: micros(r.CreatedAt), DisabledAt: microsPtr(r.DisabledAt)}
+}
+
+type keyRow struct {
+	bun.BaseModel `bun:"table:api_keys,alias:k"`
+	ID            string  `bun:"id,pk"`
+	Kind          string  `bun:"kind"`
+	AppID         *string `bun:"app_id"`
+	Role          string  `bun:"role"`
+	Name          string  `bun:"name"`
+	Scopes        string  `bun:"scopes"`
+	Hash          string  `bun:"hash"`
+	Hint          string  `bun:"hint"`
+	CreatedAt     int64   `bun:"created_at"`
+	ExpiresAt     *int64  `bun:"expires_at"`
+	RevokedAt     *int64  `bun:"revoked_at"`
+
+	AppDisabledAt *int64 `bun:"app_disabled_at,scanonly"`
+}
+
+func (r *keyRow) key() *Key {
+	k := &Key{
+		ID: r.ID, Name: r.Name, Scopes: strings.Fields(r.Scopes), Hint: r.Hint, CreatedAt: micros(r.CreatedAt),
+		ExpiresAt: microsPtr(r.ExpiresAt), RevokedAt: microsPtr(r.RevokedAt),
+	}
+	if r.AppID != nil {
+		k.AppID = *r.AppID
+	}
+	return k
+}
+
+func micros(n int64) time.Time { return time.UnixMicro(n).UTC() }
+
+func microsPtr(n *int64) *time.Time {
+	if n == nil {
+		return nil
+	}
+	t := micros(*n)
+	return &t
+}
+
+func insertApp(ctx context.Context, tx db.Tx, row *appRow) error {
+	_, err := tx.NewInsert().Model(row).Exec(ctx)
+	return err
+}
+
+func selectApp(ctx context.Context, q db.IDB, idOrName string) (*appRow, error) {
+	row := new(appRow)
+	err := q.NewSelect().Model(row).Where("a.id = ? OR a.name = ?", idOrName, idOrName).Limit(1).Scan(ctx)
+	return row, db.Err(err)
+}
+
+func selectApps(ctx context.Context, q db.IDB, after *position, limit int) ([]*appRow, error) {
+	var rows []*appRow
+	sel := q.NewSelect().Model(&rows).Order("a.created_at DESC", "a.id DESC").Limit(int64(limit))
+	if after != nil {
+		sel = sel.Where("(a.created_at, a.id) < (?, ?)", after.createdAt, after.id)
+	}
+	err := sel.Scan(ctx)
+	return rows, db.Err(err)
+}
+
+func updateDisabled(ctx context.Context, tx db.Tx, row *appRow) error {
+	return db.MustChange(tx.NewUpdate().Model(row).Column("disabled_at").WherePK().Exec(ctx))
+}
+
+// lockOldestApp serialises what must see all apps. The oldest app never changes its place.
+func lockOldestApp(ctx context.Context, d *db.DB, tx db.Tx) error {
+	var id string
+	return db.Err(d.ForUpdate(tx.NewSelect().Table("apps").Column("id").Order("created_at", "id").Limit(1)).Scan(ctx, &id))
+}
+
+// countAppsWithKeys counts, of the apps in use that have a live key, the named one and the others.
+func countAppsWithKeys(ctx context.Context, q db.IDB, app string, now int64) (own, others int, err error) {
+	var ids []string
+	err = q.NewSelect().Model((*keyRow)(nil)).Distinct().Column("k.app_id").
+		Join("JOIN apps AS a ON a.id = k.app_id").
+		Where("k.kind = ?", kindAPI).
+		Where("k.revoked_at IS NULL").
+		Where("k.expires_at IS NULL OR k.expires_at > ?", now).
+		Where("a.disabled_at IS NULL OR a.id = ?", app).
+		Scan(ctx, &ids)
+	for _, id := range ids {
+		if id == app {
+			own++
+		} else {
+			others++
+		}
+	}
+	return own, others, db.Err(err)
+}
+
+func insertKey(ctx context.Context, tx db.Tx, row *keyRow) error {
+	_, err := tx.NewInsert().Model(row).Exec(ctx)
+	return err
+}
+
+// selectKeyByHash gives a key of any kind together with the state of its app.
+func selectKeyByHash(ctx context.Context, q db.IDB, hash string) (*keyRow, error) {
+	row := new(keyRow)
+	err := q.NewSelect().Model(row).ColumnExpr("k.*").ColumnExpr("a.disabled_at AS app_disabled_at").
+		Join("LEFT JOIN apps AS a ON a.id = k.app_id").
+		Where("k.hash = ?", hash).Scan(ctx)
+	return row, db.Err(err)
+}
+
+func selectKeys(ctx context.Context, q db.IDB, app string, after *position, limit int) ([]*keyRow, error) {
+	var rows []*keyRow
+	sel := q.NewSelect().Model(&rows).Where("k.kind = ?", kindAPI).
+		Order("k.created_at DESC", "k.id DESC").Limit(int64(limit))
+	if app != "" {
+		sel = sel.Where("k.app_id = ?", app)
+	}
+	if after != nil {
+		sel = sel.Where("(k.created_at, k.id) < (?, ?)", after.createdAt, after.id)
+	}
+	err := sel.Scan(ctx)
+	return rows, db.Err(err)
+}
+
+// revokeKey keeps the moment of an earlier revocation.
+func revokeKey(ctx context.Context, tx db.Tx, id string, now int64) error {
+	return db.MustChange(tx.NewUpdate().Model((*keyRow)(nil)).
+		Set("revoked_at = COALESCE(revoked_at, ?)", now).Where("id = ?", id).Exec(ctx))
+}
+
+func revokeAdminKeys(ctx context.Context, tx db.Tx, name string, now int64) error {
+	_, err := tx.NewUpdate().Model((*keyRow)(nil)).Set("revoked_at = ?", now).
+		Where("kind = ? AND name = ? AND revoked_at IS NULL", kindAdmin, name).Exec(ctx)
+	return err
+}
+
+func deleteEndedKeys(ctx context.Context, tx db.Tx, before int64) error {
+	_, err := tx.NewDelete().Model((*keyRow)(nil)).Where("expires_at < ?", before).Exec(ctx)
+	return err
 }

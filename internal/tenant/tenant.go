@@ -1,6 +1,24 @@
 package tenant
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// DefaultApp is the name of the app every database starts with.
+const DefaultApp = "default"
+
+// ScopeMintTokens lets an API key mint user tokens of its own app.
+const ScopeMintTokens = "tokens:mint"
+
+var knownScopes = []string{ScopeMintTokens}
 
 // App is a tenant application.
 type App struct {
@@ -20,6 +38,7 @@ type Key struct {
 	// Hint is the end of the secret, so that a person can tell keys apart.
 	Hint      string
 	CreatedAt time.Time
+	// ExpiresAt is when the key ends by itself; nil means never.
 	ExpiresAt *time.Time
 	RevokedAt *time.Time
 }
@@ -27,9 +46,98 @@ type Key struct {
 // Kind is the set of credentials a route takes.
 type Kind uint8
 
-// The kinds. KindNone is the zero value.
+// The kinds. KindNone is a route without a credential.
 const (
-	KindNone   Kind = 0
-	KindAPIKey Kind = 1 << (iota - 1)
+	KindAPIKey Kind = 1 << iota
 	KindAdmin
+
+	KindNone Kind = 0
 )
+
+const (
+	keyPrefix   = "sk-airlock-"
+	adminPrefix = "sk-airlock-admin-"
+	maxName     = 100
+	maxKeyTTL   = 10 * 365 * 24 * time.Hour
+	minKeyTTL   = time.Minute
+)
+
+// newSecret makes a key of 256 random bits. That many need no slow hash and no salt: there is nothing to
+// guess and no two are equal.
+func newSecret(prefix string) string {
+	return prefix + wire.RandomText() + wire.RandomText()
+}
+
+func hashSecret(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+func hint(secret string) string { return "…" + secret[len(secret)-4:] }
+
+// storable says whether text can be asked for in a database. PostgreSQL refuses NUL and bad UTF-8 with an
+// error that would look like our own fault.
+func storable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
+}
+
+// checkName allows what can be typed on a command line and shown in a table.
+func checkName(path, name string) error {
+	if name == "" || utf8.RuneCountInString(name) > maxName {
+		return wire.Invalid("%s: expected 1 to %d characters.", path, maxName)
+	}
+	for _, r := range name {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune(" ._-", r) {
+			return wire.Invalid("%s: %q is not allowed; letters, digits, space, '.', '_' and '-' are.", path, r)
+		}
+	}
+	if strings.TrimSpace(name) != name {
+		return wire.Invalid("%s: begins or ends with a space.", path)
+	}
+	return nil
+}
+
+// checkAppName also keeps a name from looking like an id, because both are accepted in one place.
+func checkAppName(name string) error {
+	if strings.HasPrefix(name, "app_") {
+		return wire.Invalid("name: must not begin with app_, as ids do.")
+	}
+	return checkName("name", name)
+}
+
+// NewKey describes a key to be made.
+type NewKey struct {
+	// App is an app's id or name.
+	App string
+	// Name is for people; "" is allowed.
+	Name string
+	// Scopes are extra rights; ScopeMintTokens is the only one.
+	Scopes []string
+	// TTL ends the key by itself; 0 means never.
+	TTL time.Duration
+}
+
+// Validate checks everything that needs no database.
+func (n NewKey) Validate() error {
+	if n.App == "" || !storable(n.App) {
+		return wire.Invalid("app: expected the id or name of an app.")
+	}
+	if n.Name != "" {
+		if err := checkName("name", n.Name); err != nil {
+			return err
+		}
+	}
+	for i, s := range n.Scopes {
+		if !slices.Contains(knownScopes, s) {
+			return wire.Invalid("scopes.%d: unknown scope; allowed: %s.", i, strings.Join(knownScopes, ", "))
+		}
+		if slices.Contains(n.Scopes[:i], s) {
+			return wire.Invalid("scopes.%d: given twice.", i)
+		}
+	}
+	if n.TTL != 0 && (n.TTL < minKeyTTL || n.TTL > maxKeyTTL) {
+		return wire.Invalid("ttl_seconds: expected an integer from %d to %d.",
+			int64(minKeyTTL/time.Second), int64(maxKeyTTL/time.Second))
+	}
+	return nil
+}

@@ -13,7 +13,7 @@
 //     connection, so that a client never takes a truncated answer for a whole one.
 //
 // Files: error.go (types, constructors, body), handler.go (adapter, request id), mux.go (404 and 405
-// in our shape), body.go (reading with a limit), checkjson.go (lossless checks), json.go (strict
+// in our shape), body.go (reading with a limit), checkjson.go (lossless checks), json.go and shape.go (strict
 // structs), multipart.go and disposition.go (uploads), stream.go (SSE), page.go (cursors), id.go,
-// time.go, beta.go.
+// query.go, time.go, beta.go.
 package wire
