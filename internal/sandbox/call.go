@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -49,28 +50,35 @@ func (s *Sandbox) ID() string { return s.spec.ID }
 func (s *Sandbox) Limits() Limits { return s.spec.Limits }
 
 // Freeze stops all processes inside without their notice. Calls made while frozen wait for Thaw.
-func (s *Sandbox) Freeze(ctx context.Context) error { return s.inst.Freeze(ctx) }
+func (s *Sandbox) Freeze(ctx context.Context) error { return s.inst.SetFrozen(ctx, true) }
 
 // Thaw continues a frozen sandbox.
-func (s *Sandbox) Thaw(ctx context.Context) error { return s.inst.Thaw(ctx) }
+func (s *Sandbox) Thaw(ctx context.Context) error { return s.inst.SetFrozen(ctx, false) }
 
 // Usage reads the counters of the sandbox; it works until Destroy.
 func (s *Sandbox) Usage(ctx context.Context) (Usage, error) { return s.inst.Usage(ctx) }
 
 // Done is closed when the guest has ended, for whatever reason.
-func (s *Sandbox) Done() <-chan struct{} { return s.inst.Exited() }
+func (s *Sandbox) Done() <-chan struct{} {
+	done, _ := s.inst.Exited()
+	return done
+}
 
 // ExitReason says why the sandbox ended; ExitNone while it lives.
 func (s *Sandbox) ExitReason() ExitReason {
+	done, oom := s.inst.Exited()
 	select {
-	case <-s.inst.Exited():
+	case <-done:
+		switch {
+		case s.fate.get() != ExitNone:
+		case oom():
+			s.fate.set(ExitOOM)
+		default:
+			s.fate.set(ExitCrash)
+		}
 	default:
-		return s.fate.get()
 	}
-	if r := s.fate.get(); r != ExitNone {
-		return r
-	}
-	return ExitCrash
+	return s.fate.get()
 }
 
 // Destroy kills everything inside and gives the host's resources back, the workspace excepted. It may be repeated.
@@ -112,13 +120,13 @@ func (s *Sandbox) Cell(ctx context.Context, c Cell) (CellResult, error) {
 // guarded runs call with a second timer and a second output limit, for the case that the guest keeps neither: the code
 // inside may have taken it over. Either one ends the whole sandbox.
 func (s *Sandbox) guarded(ctx context.Context, wall time.Duration, keep int64, stdout, stderr *io.Writer, call func(context.Context) error) error {
-	over := func() { s.end(ctx, ExitProtocol) }
+	over := func() { s.end(ctx, ExitOutput) }
 	*stdout = bounded(*stdout, keep+outputSlack, over)
 	*stderr = bounded(*stderr, keep+outputSlack, over)
 	timer := time.AfterFunc(wall+s.grace, func() { s.end(ctx, ExitTimeout) })
 	err := call(ctx)
 	timer.Stop()
-	return s.explain(err)
+	return s.explain(ctx, err)
 }
 
 // end destroys the sandbox from inside a call.
@@ -131,23 +139,39 @@ func (s *Sandbox) end(ctx context.Context, why ExitReason) {
 }
 
 // explain turns "the connection broke" into the reason for it.
-func (s *Sandbox) explain(err error) error {
-	if err == nil || !(errors.Is(err, ErrGone) || errors.Is(err, guest.ErrProtocol)) {
+func (s *Sandbox) explain(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, guest.ErrProtocol):
+		s.end(ctx, ExitProtocol)
+	case errors.Is(err, ErrGone) && errors.Is(err, os.ErrDeadlineExceeded):
+		s.end(ctx, ExitTimeout)
+	case errors.Is(err, ErrGone):
+	default:
 		return err
 	}
-	if errors.Is(err, guest.ErrProtocol) {
-		s.fate.set(ExitProtocol)
-	}
-	switch s.fate.get() {
+	reason := s.settledReason(ctx)
+	switch reason {
 	case ExitTimeout:
 		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrTimeout, ErrGone)
 	case ExitOOM:
 		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrOutOfMemory, ErrGone)
-	case ExitProtocol:
+	case ExitOutput:
 		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrOutputLimit, ErrGone)
-	case ExitNone, ExitDestroyed, ExitCrash:
+	case ExitNone, ExitDestroyed, ExitCrash, ExitProtocol:
 	}
-	return fmt.Errorf("sandbox %s: %w", s.spec.ID, err)
+	return fmt.Errorf("sandbox %s (%s): %w: %w", s.spec.ID, reason, ErrGone, err)
+}
+
+// settledReason waits a moment for the process behind a broken connection, whose end tells the reason.
+func (s *Sandbox) settledReason(ctx context.Context) ExitReason {
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-s.Done():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return s.ExitReason()
 }
 
 func atMost[T int64 | time.Duration](v, limit T) T {

@@ -170,7 +170,12 @@ func (g *Cgroup) Thaw() error {
 // Kill ends every process of the group at once. On pure v1 the caller must end the first process of the PID namespace.
 func (g *Cgroup) Kill() error {
 	if g.v2 == "" {
-		return killListed(g.dirs)
+		err := killListed(g.dirs)
+		// A frozen v1 group dies only once it is thawed; gone is as good.
+		if terr := g.Thaw(); terr != nil && !errors.Is(terr, os.ErrNotExist) && err == nil {
+			err = terr
+		}
+		return err
 	}
 	err := writeFile(g.v2, "cgroup.kill", "1")
 	if errors.Is(err, os.ErrNotExist) { // before Linux 5.14, or removed already

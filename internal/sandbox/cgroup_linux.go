@@ -47,7 +47,7 @@ func NewCgroups(host Host) (*Cgroups, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find cgroups: %w", err)
 	}
-	c := &Cgroups{prefix: host.prefix(), v1: map[string]string{}}
+	c := &Cgroups{prefix: host.Prefix(), v1: map[string]string{}}
 	c.locate(parseCgroupMounts(mounts), parseOwnCgroups(own), host.CgroupParent)
 	if err := c.settle(); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (c *Cgroups) settleV2() error {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(c.v2, "cgroup.type")); err == nil { // absent in the root group only
-		leaf := filepath.Join(c.v2, c.prefix+"server")
+		leaf := filepath.Join(c.v2, c.prefix+serverLeaf)
 		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("make the server's own cgroup: %w", err)
 		}
@@ -192,6 +192,9 @@ func (c *Cgroups) settleV2() error {
 	}
 	return nil
 }
+
+// serverLeaf ends the name of the group that the server moves itself into on v2. A sandbox id cannot begin with a dot.
+const serverLeaf = ".server"
 
 func swapInUse() bool {
 	var info unix.Sysinfo_t

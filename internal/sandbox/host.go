@@ -40,8 +40,8 @@ func (h Host) Validate() error {
 	return nil
 }
 
-// prefix begins every name that belongs to the instance.
-func (h Host) prefix() string { return "airlock-" + h.ID + "-" }
+// Prefix begins every name that belongs to the instance.
+func (h Host) Prefix() string { return "airlock-" + h.ID + "-" }
 
 // Logger is Log, or one that writes nothing.
 func (h Host) Logger() *slog.Logger {

@@ -56,13 +56,12 @@ type Driver interface {
 
 // Instance is the part of a sandbox that differs per driver.
 type Instance interface {
-	// Freeze stops all processes inside without their notice; Thaw continues them. Both may be repeated.
-	Freeze(ctx context.Context) error
-	Thaw(ctx context.Context) error
+	// SetFrozen stops all processes inside without their notice, or continues them. It may be repeated.
+	SetFrozen(ctx context.Context, frozen bool) error
 	// Usage reads the counters of the sandbox; it works until Destroy.
 	Usage(ctx context.Context) (Usage, error)
-	// Exited is closed when the guest's process has been reaped.
-	Exited() <-chan struct{}
+	// Exited is closed when the guest's process has been reaped; the function then tells whether the memory limit did it.
+	Exited() (done <-chan struct{}, oom func() bool)
 	// Destroy kills everything inside, waits for it, and gives all host resources back. It may be repeated, and
 	// concurrent calls wait for the same end.
 	Destroy(ctx context.Context) error
@@ -113,6 +112,7 @@ const (
 	ExitDestroyed ExitReason = "destroyed" // Destroy was called
 	ExitTimeout   ExitReason = "timeout"   // the guest missed the deadline of a command
 	ExitOOM       ExitReason = "oom"       // the memory limit ended the guest
-	ExitProtocol  ExitReason = "protocol"  // the guest broke the frame rules or sent too much
+	ExitProtocol  ExitReason = "protocol"  // the guest broke the frame rules
+	ExitOutput    ExitReason = "output"    // the guest sent more output than a command may keep
 	ExitCrash     ExitReason = "crash"     // the guest ended by itself or was killed from outside
 )

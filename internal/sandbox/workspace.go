@@ -29,9 +29,5 @@ type Workspace struct {
 	mount *os.File   // detached mount of the image; keeps the file system alive between two sandboxes
 }
 
-// Folders at the top of a workspace; the driver binds workspace to /workspace, tmp to /tmp and files to /files.
-const (
-	workspaceFolder = "workspace"
-	tmpFolder       = "tmp"
-	filesFolder     = "files"
-)
+// WorkspaceFolders are the folders at the top of a workspace; each is mounted at the path of the same name.
+func WorkspaceFolders() []string { return []string{"workspace", "tmp", "files"} }

@@ -3,40 +3,120 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// Create makes a blank image of limits.DiskBytes and limits.Inodes. An id that exists is an error.
+const imageSuffix = ".img"
+
+// Create makes a blank image of limits.DiskBytes and limits.Inodes. An id that exists is os.ErrExist.
 func (w *Workspaces) Create(ctx context.Context, id string, limits Limits) (*Workspace, error) {
-	return nil, errors.New("not written yet")
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	limits = limits.WithDefaults()
+	if err := limits.Validate(); err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", id, err)
+	}
+	template, err := w.template(ctx, limits)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", id, err)
+	}
+	if err := cloneImage(template, w.Path(id)); err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", id, err)
+	}
+	return &Workspace{ID: id, path: w.Path(id)}, nil
 }
 
 // Open names an existing image; os.ErrNotExist if there is none.
-func (w *Workspaces) Open(id string) (*Workspace, error) { return nil, errors.New("not written yet") }
+func (w *Workspaces) Open(id string) (*Workspace, error) {
+	if err := ValidID(id); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(w.Path(id)); err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", id, err)
+	}
+	return &Workspace{ID: id, path: w.Path(id)}, nil
+}
 
 // Exists tells whether there is an image with this id.
-func (w *Workspaces) Exists(id string) bool { return false }
+func (w *Workspaces) Exists(id string) bool {
+	_, err := w.Open(id)
+	return err == nil
+}
 
 // List names all images, sorted.
-func (w *Workspaces) List() ([]string, error) { return nil, nil }
+func (w *Workspaces) List() ([]string, error) {
+	entries, err := os.ReadDir(w.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if id, found := strings.CutSuffix(e.Name(), imageSuffix); found && ValidID(id) == nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
 
 // Path is where the image of an id lies.
-func (w *Workspaces) Path(id string) string { return "" }
+func (w *Workspaces) Path(id string) string { return filepath.Join(w.Dir, id+imageSuffix) }
 
-// Remove deletes an image for good; a missing one is no error, an attached one is.
-func (w *Workspaces) Remove(id string) error { return nil }
+// Remove deletes an image for good; a missing one is no error, an attached one is ErrLocked.
+func (w *Workspaces) Remove(id string) error {
+	if err := ValidID(id); err != nil {
+		return err
+	}
+	f, err := openImage(w.Path(id))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove workspace %s: %w", id, err)
+	}
+	defer f.Close()
+	if err := os.Remove(w.Path(id)); err != nil {
+		return fmt.Errorf("remove workspace %s: %w", id, err)
+	}
+	return nil
+}
 
-// Attach makes the image usable by a sandbox. Attached twice is an error, here and by another process.
-func (w *Workspace) Attach(ctx context.Context) error { return errors.New("not written yet") }
+// Sweep removes half-made images of an earlier run. Nobody else may use the folder meanwhile.
+func (w *Workspaces) Sweep() error {
+	stale, err := filepath.Glob(filepath.Join(w.Dir, newPrefix+"*"))
+	if err != nil {
+		return fmt.Errorf("sweep workspaces: %w", err)
+	}
+	var errs []error
+	for _, path := range stale {
+		errs = append(errs, os.Remove(path))
+	}
+	return errors.Join(errs...)
+}
 
-// Attached tells whether Attach has succeeded and Detach has not been called since.
-func (w *Workspace) Attached() bool { return false }
-
-// Mount is the detached mount of the file system, for drivers; nil if not attached.
-func (w *Workspace) Mount() *os.File { return nil }
-
-// Sync writes everything to the image and the image to the disk.
-func (w *Workspace) Sync(ctx context.Context) error { return nil }
-
-// Detach writes everything out and releases the loop device. The sandboxes that used it must be destroyed. Repeatable.
-func (w *Workspace) Detach(ctx context.Context) error { return nil }
+// openImage opens an image and locks it. The lock belongs to the open file, which the loop device keeps as well: it is
+// held until the last of both lets go, also when this process dies first.
+func openImage(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close() // the lock error is the one that counts
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrLocked
+		}
+		return nil, err
+	}
+	return f, nil
+}

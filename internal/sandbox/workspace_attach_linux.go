@@ -1,0 +1,257 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockWait is how long an image may stay locked by a server that has just died: the kernel lets go when the last mount
+// of its sandboxes is gone.
+const lockWait = 10 * time.Second
+
+// Attach makes the image usable by a sandbox. It repairs an image that was not detached cleanly. ErrLocked if it is
+// attached already, here or by another process.
+func (w *Workspace) Attach(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.image != nil {
+		return fmt.Errorf("attach workspace %s: %w", w.ID, ErrLocked)
+	}
+	image, err := w.lock(ctx)
+	if err != nil {
+		return fmt.Errorf("attach workspace %s: %w", w.ID, err)
+	}
+	mount, err := attachImage(ctx, image)
+	if err != nil {
+		return errors.Join(fmt.Errorf("attach workspace %s: %w", w.ID, err), image.Close())
+	}
+	w.image, w.mount = image, mount
+	return nil
+}
+
+// lock waits for the lock of a dying server, not for one that lives: its loop device shows nothing, so time decides.
+func (w *Workspace) lock(ctx context.Context) (image *os.File, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockWait, ErrLocked)
+	defer cancel()
+	err = poll(ctx, func() (bool, error) {
+		f, err := openImage(w.path)
+		if errors.Is(err, ErrLocked) {
+			return false, nil
+		}
+		image = f
+		return err == nil, err
+	})
+	return image, err
+}
+
+// Attached tells whether Attach has succeeded and Detach has not been called since.
+func (w *Workspace) Attached() bool { return w.Mount() != nil }
+
+// Mount is the detached mount of the file system, for drivers; nil if not attached.
+func (w *Workspace) Mount() *os.File {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mount
+}
+
+// Sync writes everything to the image and the image to the disk.
+func (w *Workspace) Sync(context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.image == nil {
+		return nil
+	}
+	if err := w.sync(); err != nil {
+		return fmt.Errorf("sync workspace %s: %w", w.ID, err)
+	}
+	return nil
+}
+
+func (w *Workspace) sync() error {
+	root, err := openRoot(w.mount)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(root) }() // opened for one call
+	if err := unix.Syncfs(root); err != nil {
+		return err
+	}
+	return w.image.Sync()
+}
+
+// openRoot opens the top folder; a mount descriptor itself is a path only.
+func openRoot(mount *os.File) (int, error) {
+	return unix.Openat(int(mount.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
+
+// Detach writes everything out and releases the loop device. The sandboxes that used it must be destroyed. Repeatable.
+func (w *Workspace) Detach(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.image == nil {
+		return nil
+	}
+	trimErr := trim(w.mount)
+	syncErr := w.sync()
+	// The last descriptor of the mount unmounts; the device clears itself after that.
+	err := errors.Join(trimErr, syncErr, w.mount.Close(), w.image.Close())
+	w.mount, w.image = nil, nil
+	if err == nil {
+		err = w.released(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("detach workspace %s: %w", w.ID, err)
+	}
+	return nil
+}
+
+// released waits until the kernel has let go of the image, so that it can be removed, packed or attached at once.
+func (w *Workspace) released(ctx context.Context) error {
+	f, err := w.lock(ctx)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// fitrim is FITRIM of linux/fs.h, the same number on both architectures.
+const fitrim = 0xc0185879
+
+// trim gives the space of deleted files back to the host.
+func trim(mount *os.File) error {
+	root, err := openRoot(mount)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(root) }() // opened for one call
+	all := struct{ start, length, minimum uint64 }{length: ^uint64(0)}
+	err = ioctlPointer(root, fitrim, &all)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil // a file system without holes under the image
+	}
+	return err
+}
+
+// attachImage returns a detached mount of the image: it hangs in no tree of the host, so that it ends with the last
+// process that has it, and with it the loop device.
+func attachImage(ctx context.Context, image *os.File) (*os.File, error) {
+	if err := repair(ctx, image); err != nil {
+		return nil, err
+	}
+	loop, err := loopDevice(image)
+	if err != nil {
+		return nil, err
+	}
+	defer loop.Close() // the mount keeps the device
+	return mountExt4(loop.Name())
+}
+
+// Position of the state word in an ext4 super block; bit 0 says cleanly unmounted, bit 1 errors seen.
+const (
+	stateOffset = 1024 + 0x3a
+	stateClean  = 1
+)
+
+// repair runs e2fsck unless the file system says that it needs none.
+func repair(ctx context.Context, image *os.File) error {
+	var word [2]byte
+	if _, err := image.ReadAt(word[:], stateOffset); err != nil {
+		return fmt.Errorf("read super block: %w", err)
+	}
+	if binary.LittleEndian.Uint16(word[:]) == stateClean {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, "e2fsck", "-p", image.Name())
+	cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C"}
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode()&^3 == 0 {
+		err = nil // 1: repaired; 2: repaired, and would ask for a reboot if it were mounted
+	}
+	if err != nil {
+		return fmt.Errorf("e2fsck (package e2fsprogs): %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// loopDevice binds the image to a free device, which clears itself when its last user is gone.
+func loopDevice(image *os.File) (*os.File, error) {
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("loop devices (modprobe loop): %w: %w", ErrCapacity, err)
+	}
+	defer control.Close()
+	config := unix.LoopConfig{Fd: uint32(image.Fd()), Size: 4096}
+	config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
+	for range 64 {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("free loop device: %w: %w", ErrCapacity, err)
+		}
+		loop, err := openLoop(n)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCapacity, err)
+		}
+		err = unix.IoctlLoopConfigure(int(loop.Fd()), &config)
+		if err == nil {
+			return loop, nil
+		}
+		_ = loop.Close() // somebody else was faster, or the error below counts
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, fmt.Errorf("set up loop device: %w", err)
+		}
+	}
+	return nil, fmt.Errorf("%w: no loop device stays free", ErrCapacity)
+}
+
+// openLoop makes the device node where no device manager does.
+func openLoop(n int) (*os.File, error) {
+	const loopMajor = 7
+	path := "/dev/loop" + strconv.Itoa(n)
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if err := unix.Mknod(path, unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("make %s: %w", path, err)
+	}
+	return os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
+}
+
+// mountExt4 mounts without barriers: what a sandbox flushes goes to the host's cache, and only Sync to the disk, so that
+// one tenant's fsync storm is not everybody's.
+func mountExt4(device string) (*os.File, error) {
+	fs, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("ext4: %w", err)
+	}
+	defer func() { _ = unix.Close(fs) }() // a context without data
+	if err := unix.FsconfigSetString(fs, "source", device); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", device, err)
+	}
+	if err := unix.FsconfigSetString(fs, "errors", "remount-ro"); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", device, err)
+	}
+	for _, flag := range []string{"nobarrier", "noinit_itable"} {
+		if err := unix.FsconfigSetFlag(fs, flag); err != nil {
+			return nil, fmt.Errorf("mount %s with %s: %w", device, flag, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", device, err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", device, err)
+	}
+	return os.NewFile(uintptr(fd), "workspace"), nil
+}
