@@ -1,7 +1,6 @@
 package native
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -37,8 +36,8 @@ func (s *spawner) run() {
 	// Never unlocked: the thread has another keyring from here on and ends with the goroutine.
 	runtime.LockOSThread()
 	// Guests must not hold the server's session keyring. A kernel without keyrings has none to hide.
-	if _, err := unix.KeyctlJoinSessionKeyring(""); err != nil && !errors.Is(err, unix.ENOSYS) {
-		s.fail = fmt.Errorf("new session keyring: %w", err)
+	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0); errno != 0 && errno != unix.ENOSYS {
+		s.fail = fmt.Errorf("new session keyring: %w", errno)
 	}
 	for f := range s.work {
 		f()
