@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/host"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
+)
+
+// errUnsafe ends `airlock doctor` with exit code 1; the report has said why.
+var errUnsafe = errors.New("serving would be unsafe or impossible on this machine: see the failed checks")
+
+func newDoctorCommand() *cobra.Command {
+	var asJSON bool
+	var data, images, driver string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what isolation and limits this machine gives and lacks",
+		Long: "doctor tries everything that a sandbox needs, names what is missing, what that means and the line to type.\n" +
+			"It changes nothing. Exit code 0: code can be run safely here; 1: it cannot.",
+		Example: "  sudo airlock doctor\n  sudo airlock doctor --json | jq '.checks[] | select(.status != \"ok\")'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if images == "" {
+				images = filepath.Join(dataHome(), "rootfs")
+			}
+			report := host.Run(cmd.Context(), host.Options{
+				Data:     data,
+				RootFS:   images,
+				SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, driver, images) },
+			})
+			if err := writeReport(cmd.OutOrStdout(), report, asJSON); err != nil {
+				return err
+			}
+			if !report.Safe {
+				return errUnsafe
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	cmd.Flags().StringVar(&data, "data", dataHome(), "data folder whose disk is looked at")
+	cmd.Flags().StringVar(&images, "rootfs", "", "folder of root file systems (default $XDG_DATA_HOME/airlock/rootfs)")
+	cmd.Flags().StringVar(&driver, "driver", "auto", "sandbox driver to test: auto or native")
+	return cmd
+}
+
+// dataHome is $XDG_DATA_HOME/airlock with the fallback of that standard.
+func dataHome() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "airlock")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return filepath.Join(string(filepath.Separator), "var", "lib", "airlock")
+	}
+	return filepath.Join(home, ".local", "share", "airlock")
+}
+
+func writeReport(w io.Writer, r host.Report, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
+	}
+	var b strings.Builder
+	counts := map[host.Status]int{}
+	for _, c := range r.Checks {
+		counts[c.Status]++
+		fmt.Fprintf(&b, "%-4s  %-18s  %s\n", c.Status, c.Name, c.Found)
+		if c.Status == host.OK {
+			continue
+		}
+		if c.Means != "" {
+			fmt.Fprintf(&b, "      %-18s  %s\n", "", c.Means)
+		}
+		if c.Remedy != "" {
+			fmt.Fprintf(&b, "      %-18s  -> %s\n", "", c.Remedy)
+		}
+	}
+	verdict := "code can be run safely here"
+	if !r.Safe {
+		verdict = "code cannot be run safely here"
+	}
+	fmt.Fprintf(&b, "\n%d ok, %d warnings, %d failed: %s\n", counts[host.OK], counts[host.Warn], counts[host.Fail], verdict)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// sandboxSelfTest makes one sandbox, the way serving would, and runs a
+// command in it. The smallest root file system present is the quickest.
+func sandboxSelfTest(ctx context.Context, driver, images string) (err error) {
+	image, err := smallestImage(images)
+	if err != nil {
+		return err
+	}
+	run, err := os.MkdirTemp("", "airlock-doctor-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(run)) }()
+	d, err := drivers.New(driver, drivers.Options{Host: sandbox.Host{ID: fmt.Sprintf("doctor%d", os.Getpid()), RunDir: run}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close(context.WithoutCancel(ctx))) }()
+	if _, err := d.Probe(ctx); err != nil {
+		return err
+	}
+	sb, err := d.Create(ctx, sandbox.Spec{ID: "selftest", RootFS: image.Path, Limits: selfTestLimits().WithDefaults()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Destroy(context.WithoutCancel(ctx))) }()
+	var out bytes.Buffer
+	res, err := sb.Exec(ctx, sandbox.Command{Argv: []string{"/bin/echo", "ready"}, Stdout: &out, Timeout: 5 * time.Second})
+	if err != nil {
+		return err
+	}
+	if res.Code != 0 || out.String() != "ready\n" {
+		return fmt.Errorf("echo in a sandbox ended with code %d and said %q", res.Code, out.String())
+	}
+	return nil
+}
+
+func selfTestLimits() sandbox.Limits {
+	return sandbox.Limits{MemoryBytes: 128 << 20, DiskBytes: 16 << 20, Inodes: 1000, Wall: 10 * time.Second}
+}
+
+func smallestImage(dir string) (*rootfs.Image, error) {
+	store := &rootfs.Store{Dir: dir}
+	images, err := store.List()
+	if err != nil {
+		return nil, err
+	}
+	var smallest *rootfs.Image
+	for _, image := range images {
+		if smallest == nil || image.Size < smallest.Size {
+			smallest = image
+		}
+	}
+	if smallest == nil {
+		return nil, errors.New("no root file system in " + dir)
+	}
+	return smallest, nil
+}
