@@ -1,13 +1,250 @@
 package file
 
 import (
+	"errors"
+	"io"
 	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
 
 	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
-func (s *Service) ServeUpload(w http.ResponseWriter, r *http.Request, c tenant.Caller) error   { panic("soon") } // POST /v1/files
-func (s *Service) ServeList(w http.ResponseWriter, r *http.Request, c tenant.Caller) error     { panic("soon") } // GET /v1/files
-func (s *Service) ServeGet(w http.ResponseWriter, r *http.Request, c tenant.Caller) error      { panic("soon") } // GET /v1/files/{id}
-func (s *Service) ServeDownload(w http.ResponseWriter, r *http.Request, c tenant.Caller) error { panic("soon") } // GET (and HEAD) /v1/files/{id}/content
-func (s *Service) ServeDelete(w http.ResponseWriter, r *http.Request, c tenant.Caller) error   { panic("soon") } // DELETE /v1/files/{id}
+const (
+	// envelope is how much longer than the file the multipart body around it may be.
+	envelope = 64 << 10
+	maxLimit = 1000
+	maxIDs   = 100
+)
+
+// ServeUpload answers POST /v1/files.
+func (s *Service) ServeUpload(w http.ResponseWriter, r *http.Request, c tenant.Caller) error {
+	if r.ContentLength > s.maxBytes()+envelope {
+		return s.tooLarge()
+	}
+	if err := s.admit(r.Context()); err != nil {
+		return err
+	}
+	sh := shapeOf(wire.Betas(r.Header))
+	up := upload{s: s, r: r, legacy: sh.legacy}
+	err := wire.ReadMultipart(r, up.part)
+	if err == nil && up.staged == nil {
+		err = wire.Invalid("file: this part is missing.")
+	}
+	if err != nil {
+		s.discard(r.Context(), up.staged)
+		return err
+	}
+	f, err := s.finishUpload(r.Context(), c, up.staged, up.expiresIn)
+	if err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, s.shape(sh, f))
+}
+
+// upload collects the parts of a form, which come in any order: the Go SDK sends the expiry before the
+// file, the TypeScript SDK after it.
+type upload struct {
+	s         *Service
+	r         *http.Request
+	legacy    bool
+	staged    *staged
+	expiresIn *int64
+}
+
+func (u *upload) part(p *wire.Part) error {
+	switch p.Name {
+	case "file":
+		return u.file(p)
+	case "expires_in_seconds":
+		return u.expiry(p)
+	}
+	return wire.Invalid("%s: there is no such part; allowed: file, expires_in_seconds.", strconv.QuoteToASCII(clip(p.Name, 64)))
+}
+
+func (u *upload) file(p *wire.Part) error {
+	if u.staged != nil {
+		return wire.Invalid("file: given more than once; upload one file per request.")
+	}
+	if u.legacy && p.ContentType == "" {
+		return wire.Invalid("file: the part has no Content-Type.")
+	}
+	st, err := u.s.stageUpload(u.r.Context(), UploadParams{Filename: p.Filename, MIME: p.ContentType, Body: p})
+	if err != nil {
+		return err
+	}
+	u.staged = st
+	return nil
+}
+
+var decimal = regexp.MustCompile(`^[0-9]{1,18}$`)
+
+func (u *upload) expiry(p *wire.Part) error {
+	if u.expiresIn != nil {
+		return wire.Invalid("expires_in_seconds: given more than once.")
+	}
+	b, err := io.ReadAll(io.LimitReader(p, 32))
+	if err != nil {
+		return err
+	}
+	n := int64(-1)
+	if decimal.Match(b) {
+		if n, err = strconv.ParseInt(string(b), 10, 64); err != nil {
+			n = -1
+		}
+	}
+	if err := checkExpiry(&n); err != nil {
+		return err
+	}
+	u.expiresIn = &n
+	return nil
+}
+
+// ServeList answers GET /v1/files.
+func (s *Service) ServeList(w http.ResponseWriter, r *http.Request, c tenant.Caller) error {
+	sh := shapeOf(wire.Betas(r.Header))
+	p, empty, err := listParams(r.URL.Query(), sh)
+	if err != nil {
+		return err
+	}
+	l := new(Listing)
+	if !empty {
+		if l, err = s.List(r.Context(), c, p); err != nil {
+			return err
+		}
+	}
+	return wire.WriteJSON(w, http.StatusOK, s.listShape(sh, l))
+}
+
+// listParams reads the query. empty means that nothing can match.
+func listParams(q url.Values, sh shape) (p ListParams, empty bool, err error) {
+	if p.Limit, err = wire.QueryLimit(q, defaultLimit, maxLimit); err != nil {
+		return p, false, err
+	}
+	var after, before string
+	for name, into := range map[string]*string{"page": &p.Page, "after_id": &after, "before_id": &before} {
+		v, ok, err := wire.QueryOne(q, name)
+		if err != nil {
+			return p, false, err
+		}
+		if ok && v == "" {
+			return p, false, wire.Invalid("%s: must not be empty.", name)
+		}
+		*into = v
+	}
+	p.AfterID, p.BeforeID = ID(after), ID(before)
+	if err := p.readIDs(q); err != nil {
+		return p, false, err
+	}
+	if err := p.check(q, sh); err != nil {
+		return p, false, err
+	}
+	return p, q.Has("scope_id") && sh.scope, nil
+}
+
+// readIDs takes ids[] and ids, each as often as given.
+func (p *ListParams) readIDs(q url.Values) error {
+	if !q.Has("ids[]") && !q.Has("ids") {
+		return nil
+	}
+	seen := map[ID]bool{}
+	p.IDs = []ID{}
+	for _, v := range append(append([]string{}, q["ids[]"]...), q["ids"]...) {
+		if !seen[ID(v)] {
+			seen[ID(v)] = true
+			p.IDs = append(p.IDs, ID(v))
+		}
+	}
+	if len(p.IDs) > maxIDs {
+		return wire.Invalid("ids[]: more than %d ids.", maxIDs)
+	}
+	return nil
+}
+
+// check applies which cursors a shape has and which exclude each other.
+func (p *ListParams) check(q url.Values, sh shape) error {
+	idCursor := p.AfterID != "" || p.BeforeID != ""
+	switch {
+	case sh.legacy && p.Page != "":
+		return wire.Invalid("page: not with the beta header %s; use after_id.", betaFiles)
+	case sh.legacy && p.IDs != nil:
+		return wire.Invalid("ids[]: not with the beta header %s.", betaFiles)
+	case idCursor && !sh.legacy && !sh.half && p.AfterID != "":
+		return wire.Invalid("after_id: use page.")
+	case idCursor && !sh.legacy && !sh.half:
+		return wire.Invalid("before_id: use page.")
+	case p.AfterID != "" && p.BeforeID != "":
+		return wire.Invalid("before_id: not together with after_id.")
+	case idCursor && (p.Page != "" || p.IDs != nil):
+		return wire.Invalid("page: not together with after_id, before_id or ids[].")
+	case p.IDs != nil && (p.Page != "" || q.Has("limit")):
+		return wire.Invalid("ids[]: not together with page or limit.")
+	case q.Has("scope_id") && !sh.scope && !sh.legacy:
+		return wire.Invalid("scope_id: needs a managed-agents beta header.")
+	}
+	return nil
+}
+
+// ServeGet answers GET /v1/files/{id}.
+func (s *Service) ServeGet(w http.ResponseWriter, r *http.Request, c tenant.Caller) error {
+	f, err := s.Get(r.Context(), c, ID(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, s.shape(shapeOf(wire.Betas(r.Header)), f))
+}
+
+// ServeDelete answers DELETE /v1/files/{id}.
+func (s *Service) ServeDelete(w http.ResponseWriter, r *http.Request, c tenant.Caller) error {
+	id := r.PathValue("id")
+	if err := s.Delete(r.Context(), c, ID(id)); err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, map[string]string{"id": id, "type": "file_deleted"})
+}
+
+// ServeDownload answers GET and HEAD /v1/files/{id}/content.
+func (s *Service) ServeDownload(w http.ResponseWriter, r *http.Request, c tenant.Caller) error {
+	f, err := s.Get(r.Context(), c, ID(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	if f.Expired(s.now()) {
+		return errExpired(f.ID)
+	}
+	if !s.downloadable(f) {
+		return errNotDownloadable(f.ID)
+	}
+	rg, err := rangeOf(r.Header, f)
+	if err != nil {
+		var unsatisfiable *wire.Error
+		if errors.As(err, &unsatisfiable) {
+			w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(f.Size, 10))
+		}
+		return err
+	}
+	if notModified(r.Header, f) {
+		w.Header().Set("ETag", etag(f))
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if r.Method == http.MethodHead {
+		writeHead(w, f, rg)
+		return nil
+	}
+	body, err := s.openBlob(r.Context(), c, f, rg.start)
+	if err != nil {
+		return err
+	}
+	writeHead(w, f, rg)
+	return errors.Join(send(w, body, rg.length), body.Close())
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}

@@ -203,10 +203,10 @@ func (s *Service) ServeUpdateApp(w http.ResponseWriter, r *http.Request, _ Calle
 // id or a name, "default" when absent.
 func (s *Service) ServeCreateKey(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	var in struct {
-		App              string   `json:"app"`
-		Name             string   `json:"name"`
-		Scopes           []string `json:"scopes"`
-		TTLSeconds *int64 `json:"ttl_seconds"`
+		App        string   `json:"app"`
+		Name       string   `json:"name"`
+		Scopes     []string `json:"scopes"`
+		TTLSeconds *int64   `json:"ttl_seconds"`
 	}
 	if err := wire.ReadJSON(r, bodyLimit, &in); err != nil {
 		return err

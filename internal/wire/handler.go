@@ -118,7 +118,7 @@ func logError(log *slog.Logger, r *http.Request, e *Error, err error) {
 
 func writeError(w *responseWriter, r *http.Request, e *Error, unread bool) {
 	h := w.Header()
-	for _, k := range []string{"Content-Length", "Content-Disposition", "Content-Range", "Etag", "Last-Modified", "Accept-Ranges"} {
+	for _, k := range []string{"Content-Length", "Content-Disposition", "Etag", "Last-Modified", "Accept-Ranges"} {
 		h.Del(k)
 	}
 	h.Set("Content-Type", "application/json")
@@ -182,6 +182,16 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	}
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)
+	return n, err
+}
+
+// ReadFrom keeps the way open on which the kernel sends a file by itself.
+func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
+	if !w.started {
+		w.WriteHeader(http.StatusOK)
+	}
+	n, err := io.Copy(w.ResponseWriter, r)
+	w.bytes += n
 	return n, err
 }
 
