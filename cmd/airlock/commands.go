@@ -1,0 +1,17 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// commands lists every command of the binary, in the order of the help.
+func commands() []*cobra.Command {
+	return []*cobra.Command{
+		newServeCommand(),
+		newAskCommand(),
+		newAppCommand(),
+		newKeyCommand(),
+		newFileCommand(),
+		newContainerCommand(),
+		newDoctorCommand(),
+		newVersionCommand(),
+	}
+}

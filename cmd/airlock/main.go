@@ -1,0 +1,99 @@
+// Command airlock is the server and its client in one binary.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage; a command that has others says so in its help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+// run is main without the exit, so that script tests can call it in their own process.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the program at once; serve has its own use for it.
+	context.AfterFunc(ctx, stop)
+	root := newRootCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var code exitError
+	if errors.As(err, &code) {
+		if code.err != nil {
+			fmt.Fprintln(os.Stderr, "airlock:", code.err)
+		}
+		return code.code
+	}
+	fmt.Fprintln(os.Stderr, "airlock:", err)
+	return 1
+}
+
+// exitError carries an exit code other than 1; a nil err prints nothing more.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
+// usageError is a mistake in how a command was called: exit code 2 and the line that shows the right form.
+func usageError(cmd *cobra.Command, err error) error {
+	return exitError{code: 2, err: fmt.Errorf("%w\nrun '%s --help' for the usage", err, cmd.CommandPath())}
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "airlock",
+		Short:         "Run a model's code on your files, safely, on your own machine",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError(cmd, fmt.Errorf("unknown command %q", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(usageError)
+	root.AddCommand(commands()...)
+	for _, c := range root.Commands() {
+		wrapArgs(c)
+	}
+	return root
+}
+
+// wrapArgs gives wrong arguments of every command the exit code of wrong usage.
+func wrapArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError(cmd, err)
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrapArgs(sub)
+	}
+}

@@ -1,0 +1,31 @@
+// Package container keeps containers: the place with an id and an expiry in which a model's code runs.
+//
+// A container is a row, a workspace image on disk, and at times a live sandbox. The row and the image are the container;
+// the sandbox is only how it runs at the moment. Files survive every change of sandbox, processes and interpreter
+// variables do not, and whoever uses the container afterwards is told so (Lease.REPLLost).
+//
+//	            first use                 30 s idle            10 min idle
+//	(no sandbox) ────────► running sandbox ────────► frozen ─────────────┐
+//	     ▲                    │   ▲                    │ next use        │ destroyed, workspace stays
+//	     │                    │   └────────────────────┘                 │
+//	     │◄───────────────────┘ died (memory, crash): replaced at next use│
+//	     └────────────────────────────────────────────────────────────────┘
+//
+//	row: active ──► expired (idle or too old; the image is removed, the id keeps answering "expired")
+//	     active ──► lost    (the image is not there any more)
+//	     active ──► deleting ──► deleted (answers like an id that never was)
+//
+// Invariants:
+//   - A row exists before its id is shown to anybody.
+//   - One turn at a time: a Lease is exclusive, by a lock in this process and by the home column, which names the
+//     instance whose disk holds the workspace. A row is never worked on by an instance that is not its home.
+//   - Every read of a row has the caller's access rule in its where clause.
+//   - Expiry is stored, absolute, and moves only when a turn begins or ends; it never passes the maximum age.
+//   - The host opens no path inside a workspace: all file work is done by the guest.
+//
+// Goroutines: one background loop, between Start and Stop (freeze, destroy, expire).
+//
+// Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
+// live.go the sandboxes behind containers; inputs.go files in; export.go files out; exec.go the direct door;
+// expiry.go the background loop; recover.go what a start does with the rows of the run before; http.go; store.go.
+package container

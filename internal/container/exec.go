@@ -1,0 +1,188 @@
+package container
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"math"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// ExecParams is one command of the direct door.
+type ExecParams struct {
+	Argv           []string          `json:"argv"`
+	Command        string            `json:"command"` // run by bash
+	Cwd            string            `json:"cwd"`
+	Env            map[string]string `json:"env"`
+	Stdin          *string           `json:"stdin"`
+	StdinBase64    *string           `json:"stdin_base64"`
+	TimeoutSeconds *float64          `json:"timeout_seconds"`
+}
+
+// Validate checks everything that needs no sandbox; longest is the longest time limit.
+func (p *ExecParams) Validate(longest time.Duration) error {
+	switch {
+	case len(p.Argv) > 0 && p.Command != "":
+		return wire.Invalid("argv: give argv or command, not both")
+	case len(p.Argv) == 0 && p.Command == "":
+		return wire.Invalid("argv: give argv or command")
+	case len(p.Argv) > 0 && p.Argv[0] == "":
+		return wire.Invalid("argv.0: the program is empty")
+	case p.Stdin != nil && p.StdinBase64 != nil:
+		return wire.Invalid("stdin: give stdin or stdin_base64, not both")
+	case p.Cwd != "" && !path.IsAbs(p.Cwd):
+		return wire.Invalid("cwd: %q is not an absolute path", clip(p.Cwd, 64))
+	}
+	for _, s := range append([]string{p.Command, p.Cwd}, p.Argv...) {
+		if strings.ContainsRune(s, 0) {
+			return wire.Invalid("argv: a NUL character cannot be part of a command")
+		}
+	}
+	for k, v := range p.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return wire.Invalid("env: %q cannot be an environment variable", clip(k, 64))
+		}
+	}
+	if t := p.TimeoutSeconds; t != nil && (math.IsNaN(*t) || *t <= 0 || *t > longest.Seconds()) {
+		return wire.Invalid("timeout_seconds: must be above 0 and at most %g", longest.Seconds())
+	}
+	return nil
+}
+
+func (p *ExecParams) stdin() (io.Reader, error) {
+	switch {
+	case p.Stdin != nil:
+		return strings.NewReader(*p.Stdin), nil
+	case p.StdinBase64 != nil:
+		b, err := base64.StdEncoding.DecodeString(*p.StdinBase64)
+		if err != nil {
+			return nil, wire.Invalid("stdin_base64: not base64 in the standard alphabet")
+		}
+		return strings.NewReader(string(b)), nil
+	}
+	return nil, nil
+}
+
+// Exec runs one command in a turn of its own and writes its output as it comes. Processes that the command leaves behind
+// live on until the sandbox ends. Errors before the first byte of output are for the caller of the request.
+func (s *Service) Exec(ctx context.Context, caller tenant.Caller, id ID, p ExecParams, stdout, stderr io.Writer) (sandbox.Result, error) {
+	var none sandbox.Result
+	if err := p.Validate(s.limits().WithDefaults().Wall); err != nil {
+		return none, err
+	}
+	stdin, err := p.stdin()
+	if err != nil {
+		return none, err
+	}
+	c := sandbox.Command{
+		Argv: p.Argv, Shell: p.Command, Cwd: p.Cwd, Env: p.Env, Stdin: stdin, Stdout: stdout, Stderr: stderr, Keep: true,
+	}
+	if p.TimeoutSeconds != nil {
+		c.Timeout = time.Duration(*p.TimeoutSeconds * float64(time.Second))
+	}
+	var res sandbox.Result
+	err = s.inTurn(ctx, caller, id, func(sb *sandbox.Sandbox) (err error) {
+		res, err = sb.Exec(ctx, c)
+		return startError(err)
+	})
+	return res, err
+}
+
+// startError answers a command that could not begin with 400: no exit code is made up for it.
+func startError(err error) error {
+	var ge *guest.Error
+	if !errors.As(err, &ge) || errors.Is(err, guest.ErrGone) {
+		return err
+	}
+	e := wire.Invalid("argv: the command could not be started: %s", ge.Error()).WithCode("command_not_started")
+	e.Err = err
+	return e
+}
+
+// inTurn runs f with the sandbox of a container and tells the truth about a sandbox that ended meanwhile.
+func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, f func(*sandbox.Sandbox) error) error {
+	if id == "" {
+		return id.Validate()
+	}
+	l, err := s.Acquire(ctx, caller, id)
+	if err != nil {
+		return err
+	}
+	defer l.Release(ctx)
+	sb, err := l.Sandbox(ctx)
+	if err != nil {
+		return err
+	}
+	return goneError(sb, f(sb))
+}
+
+// Codes of a call whose sandbox ended under it. The container goes on: its files are kept, the next use starts anew.
+const (
+	CodeOutOfMemory = "sandbox_out_of_memory"
+	CodeTimeout     = "sandbox_timeout"
+	CodeCrashed     = "sandbox_crashed"
+	CodeStopped     = "sandbox_stopped"
+)
+
+// GoneError says in words which of its possible ends a sandbox came to. Other errors pass unchanged.
+func GoneError(reason sandbox.ExitReason, err error) error {
+	if err == nil || !errors.Is(err, sandbox.ErrGone) {
+		return err
+	}
+	const kept = " Files in the container are kept; the next call starts a new sandbox, without the processes of the old one."
+	e := wire.Internal(err)
+	switch reason {
+	case sandbox.ExitOOM:
+		e.Code, e.Message = CodeOutOfMemory, "The sandbox ran out of memory and was ended."+kept
+	case sandbox.ExitTimeout:
+		e.Code, e.Message = CodeTimeout, "The command passed its time limit and could not be ended, so its sandbox was."+kept
+	case sandbox.ExitProtocol:
+		e.Code, e.Message = CodeCrashed, "The sandbox broke its protocol and was ended."+kept
+	case sandbox.ExitDestroyed:
+		e.Code, e.Message = CodeStopped, "The sandbox was stopped by the server or because its container was deleted."
+	case sandbox.ExitNone, sandbox.ExitCrash:
+		e.Code, e.Message = CodeCrashed, "The sandbox crashed or was killed from outside."+kept
+	}
+	e.NoRetry = true // whether the command had an effect is unknown
+	return e
+}
+
+func goneError(sb *sandbox.Sandbox, err error) error {
+	if err == nil || !errors.Is(err, sandbox.ErrGone) {
+		return err
+	}
+	return GoneError(sb.ExitReason(), err)
+}
+
+// fileError translates what the guest says about a path into an answer about that path.
+func fileError(p string, err error) error {
+	var e *wire.Error
+	switch {
+	case err == nil, errors.As(err, &e):
+		return err
+	case errors.Is(err, guest.ErrNotExist):
+		e = &wire.Error{Type: wire.TypeNotFound, Message: "There is no file " + clip(p, 256) + " in the container.", Code: "path_not_found"}
+	case errors.Is(err, guest.ErrIsDir):
+		e = wire.Invalid("path: %s is a folder; add ?list=1 to list it, ?recursive=1 to delete it", clip(p, 256))
+	case errors.Is(err, guest.ErrPermission):
+		e = wire.Forbidden("The code in the container may not do this with %s.", clip(p, 256))
+	case errors.Is(err, guest.ErrNoSpace):
+		e = wire.Invalid("The workspace of the container is full.").WithCode("no_space")
+	case errors.Is(err, guest.ErrTooLarge):
+		e = wire.TooLarge("%s is larger than the limit of %s.", clip(p, 256), wire.FormatSize(maxExportBytes))
+	case errors.Is(err, guest.ErrInvalidPath):
+		e = wire.Invalid("path: %s cannot be used", clip(p, 256))
+	default:
+		return err
+	}
+	e.NoRetry, e.Err = true, err
+	return e
+}

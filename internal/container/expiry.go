@@ -1,0 +1,162 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// loop is the background goroutine of a service.
+type loop struct {
+	mu     sync.Mutex
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// rowsEvery is how often rows are looked through for expired ones; requests check the times themselves.
+const rowsEvery = time.Minute
+
+// Start begins the background loop. Starting twice is harmless.
+func (s *Service) Start(ctx context.Context) {
+	s.loop.mu.Lock()
+	defer s.loop.mu.Unlock()
+	if s.loop.cancel != nil {
+		return
+	}
+	ctx, s.loop.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.loop.done = make(chan struct{})
+	go s.run(ctx, s.loop.done)
+}
+
+// Stop ends the background loop and waits for it. Sandboxes go on. Stopping twice is harmless.
+func (s *Service) Stop() {
+	s.loop.mu.Lock()
+	defer s.loop.mu.Unlock()
+	if s.loop.cancel == nil {
+		return
+	}
+	s.loop.cancel()
+	<-s.loop.done
+	s.loop.cancel = nil
+}
+
+func (s *Service) run(ctx context.Context, done chan struct{}) {
+	defer close(done)
+	tick := time.NewTicker(or(s.SweepEvery, time.Second))
+	defer tick.Stop()
+	var rows time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.SweepIdle(ctx)
+		if now := time.Now(); now.Sub(rows) >= rowsEvery || or(s.SweepEvery, time.Second) < time.Second {
+			rows = now
+			if err := s.SweepExpired(ctx); err != nil && ctx.Err() == nil {
+				s.log().ErrorContext(ctx, "sweep expired containers", "error", err)
+			}
+		}
+	}
+}
+
+// SweepIdle is one pass over the sandboxes: those without a turn for IdleFreeze are frozen, for IdleDestroy destroyed,
+// and dead ones are put away. The background loop calls it; tests call it with a clock of their own.
+func (s *Service) SweepIdle(ctx context.Context) {
+	for _, v := range s.snapshot() {
+		select {
+		case v.turn <- struct{}{}:
+		default:
+			continue // a turn runs
+		}
+		if err := s.sweepOne(ctx, v); err != nil {
+			s.log().ErrorContext(ctx, "put away idle sandbox", "container_id", v.id, "error", err)
+		}
+		<-v.turn
+	}
+}
+
+func (s *Service) sweepOne(ctx context.Context, v *live) error {
+	idle := s.now().Sub(v.idleSince)
+	sb := v.sandbox()
+	if sb == nil && v.ws == nil {
+		s.forget(v)
+		return nil
+	}
+	if idle >= or(s.IdleDestroy, 10*time.Minute) {
+		if err := s.endSandbox(ctx, v, whyIdle); err != nil {
+			return err
+		}
+		s.forget(v)
+		return nil
+	}
+	freeze := or(s.IdleFreeze, 30*time.Second)
+	if sb == nil || v.frozen || freeze < 0 || idle < freeze {
+		return nil
+	}
+	select {
+	case <-sb.Done():
+		return s.endSandbox(ctx, v, whyDied)
+	default:
+	}
+	if err := sb.Freeze(ctx); err != nil {
+		return err
+	}
+	v.frozen = true
+	return nil
+}
+
+// SweepExpired is one pass over the rows of this instance: containers past their time give up sandbox and workspace.
+func (s *Service) SweepExpired(ctx context.Context) error {
+	ids, err := due(ctx, s.DB, s.Instance, s.now())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range ids {
+		errs = append(errs, s.expire(ctx, id))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) expire(ctx context.Context, id ID) error {
+	s.mu.Lock()
+	v := s.lives[id]
+	s.mu.Unlock()
+	if v != nil {
+		select {
+		case v.turn <- struct{}{}:
+		default:
+			return nil // in use: its end moves the expiry
+		}
+		defer func() { <-v.turn }()
+	}
+	// Conditional on the times: a turn may have begun and ended since the row was read.
+	gone, err := markExpired(ctx, s.DB, id, s.now())
+	if err != nil || !gone {
+		return err
+	}
+	if v != nil {
+		if err := s.endSandbox(ctx, v, whyExpired); err != nil {
+			return err
+		}
+		s.forget(v)
+	}
+	if err := s.Workspaces.Remove(string(id)); err != nil {
+		return err
+	}
+	s.log().InfoContext(ctx, "container expired", "container_id", id)
+	return nil
+}
+
+// Close destroys every sandbox of this process. Workspaces and rows stay: the containers go on with the next start.
+func (s *Service) Close(ctx context.Context) error {
+	s.Stop()
+	var errs []error
+	for _, v := range s.snapshot() {
+		errs = append(errs, s.dropLive(ctx, v.id, whyShutdown))
+	}
+	return errors.Join(errs...)
+}

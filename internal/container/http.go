@@ -1,0 +1,298 @@
+package container
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// bodyLimit of the JSON routes; stdin of an exec is inside it.
+const bodyLimit = 32 << 20
+
+// object is a container in answers.
+type object struct {
+	ID           ID        `json:"id"`
+	Type         string    `json:"type"`
+	State        State     `json:"state"`
+	RootFS       string    `json:"rootfs"`
+	Inputs       []inputJS `json:"inputs"`
+	CreatedAt    string    `json:"created_at"`
+	LastUsedAt   string    `json:"last_used_at"`
+	ExpiresAt    string    `json:"expires_at"`
+	MaxExpiresAt string    `json:"max_expires_at"`
+}
+
+type inputJS struct {
+	FileID string `json:"file_id"`
+	Path   string `json:"path"`
+}
+
+func (s *Service) object(ctx context.Context, c *Container) (object, error) {
+	in, err := inputs(ctx, s.DB, c.ID)
+	if err != nil {
+		return object{}, err
+	}
+	o := object{
+		ID: c.ID, Type: "container", State: c.State, RootFS: c.RootFS, Inputs: make([]inputJS, 0, len(in)),
+		CreatedAt: wire.FormatTime(c.CreatedAt), LastUsedAt: wire.FormatTime(c.LastUsedAt),
+		ExpiresAt: wire.FormatTime(c.ExpiresAt), MaxExpiresAt: wire.FormatTime(c.MaxExpiresAt),
+	}
+	for _, i := range in {
+		o.Inputs = append(o.Inputs, inputJS(i))
+	}
+	return o, nil
+}
+
+func (s *Service) write(w http.ResponseWriter, r *http.Request, status int, c *Container) error {
+	o, err := s.object(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, status, o)
+}
+
+// ServeCreate serves POST /airlock/v1/containers.
+func (s *Service) ServeCreate(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	var body struct {
+		Files               []file.ID `json:"files"`
+		RootFS              string    `json:"rootfs"`
+		ExpiresAfterSeconds *int64    `json:"expires_after_seconds"`
+	}
+	if err := wire.ReadJSON(r, bodyLimit, &body); err != nil {
+		return err
+	}
+	p := CreateParams{Files: body.Files, RootFS: body.RootFS}
+	if n := body.ExpiresAfterSeconds; n != nil {
+		if *n <= 0 || *n > int64(365*24*time.Hour/time.Second) {
+			return wire.Invalid("expires_after_seconds: %d is not a possible life time", *n)
+		}
+		p.ExpiresAfter = time.Duration(*n) * time.Second
+	}
+	c, err := s.Create(r.Context(), caller, p)
+	if err != nil {
+		return err
+	}
+	return s.write(w, r, http.StatusOK, c)
+}
+
+// ServeGet serves GET /airlock/v1/containers/{id}.
+func (s *Service) ServeGet(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	c, err := s.Get(r.Context(), caller, ID(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	return s.write(w, r, http.StatusOK, c)
+}
+
+// ServeList serves GET /airlock/v1/containers.
+func (s *Service) ServeList(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	q := r.URL.Query()
+	p := ListParams{Cursor: q.Get("page")}
+	if s := q.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return wire.Invalid("limit: %q is not a number from 1 to 100", clip(s, 32))
+		}
+		p.Limit = n
+	}
+	page, err := s.List(r.Context(), caller, p)
+	if err != nil {
+		return err
+	}
+	out := wire.Page[object]{Data: make([]object, 0, len(page.Data))}
+	for _, c := range page.Data {
+		o, err := s.object(r.Context(), c)
+		if err != nil {
+			return err
+		}
+		out.Data = append(out.Data, o)
+	}
+	if page.Next != "" {
+		out.NextPage = &page.Next
+	}
+	return wire.WriteJSON(w, http.StatusOK, out)
+}
+
+// ServeDelete serves DELETE /airlock/v1/containers/{id}.
+func (s *Service) ServeDelete(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	id := ID(r.PathValue("id"))
+	if err := s.Delete(r.Context(), caller, id); err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, map[string]any{"id": id, "type": "container_deleted"})
+}
+
+// ServeExec serves POST /airlock/v1/containers/{id}/exec: events out and exit, or error once output has begun.
+func (s *Service) ServeExec(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	var p ExecParams
+	if err := wire.ReadJSON(r, bodyLimit, &p); err != nil {
+		return err
+	}
+	st := wire.NewStream(w)
+	res, err := s.Exec(r.Context(), caller, ID(r.PathValue("id")), p,
+		&eventWriter{stream: "stdout", send: st.Event}, &eventWriter{stream: "stderr", send: st.Event})
+	if err != nil {
+		if !st.Started() {
+			return err
+		}
+		// The status is out; the error travels as a frame. If the client is gone nobody reads it.
+		return st.Event("error", wire.ErrorBody(r.Context(), err))
+	}
+	data, err := json.Marshal(exitEvent{
+		Code: res.Code, Signal: res.Signal, TimedOut: res.TimedOut, OOM: res.OOM,
+		Truncated: res.StdoutDropped+res.StderrDropped > 0, CPUUsec: res.CPU.Microseconds(),
+		WallMS: res.Wall.Milliseconds(), MaxRSS: res.MaxRSS, LeftRunning: res.LeftRunning,
+	})
+	if err != nil {
+		return err
+	}
+	return st.Event("exit", data)
+}
+
+type exitEvent struct {
+	Code        int   `json:"code"`
+	Signal      int   `json:"signal"`
+	TimedOut    bool  `json:"timed_out"`
+	OOM         bool  `json:"oom"`
+	Truncated   bool  `json:"truncated"`
+	CPUUsec     int64 `json:"cpu_usec"`
+	WallMS      int64 `json:"wall_ms"`
+	MaxRSS      int64 `json:"max_rss"`
+	LeftRunning int   `json:"left_running"`
+}
+
+// eventWriter sends what a command writes as out events. Its error, a client that is gone, ends the command.
+type eventWriter struct {
+	stream string
+	send   func(name string, data []byte) error
+}
+
+func (e *eventWriter) Write(b []byte) (int, error) {
+	data, err := json.Marshal(struct {
+		Stream string `json:"stream"`
+		Data   []byte `json:"data_base64"`
+	}{e.stream, b})
+	if err == nil {
+		err = e.send("out", data)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func filePath(r *http.Request) string { return path.Join("/", r.PathValue("path")) }
+
+func flag(r *http.Request, name string) bool {
+	v := r.URL.Query().Get(name)
+	return v == "1" || v == "true"
+}
+
+func (s *Service) maxFile() int64 { return or(s.MaxFile, maxExportBytes) }
+
+// ServeGetFile serves GET /airlock/v1/containers/{id}/files/{path...}, with ?list=1 the entries of a folder.
+func (s *Service) ServeGetFile(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	p := filePath(r)
+	return s.inTurn(r.Context(), caller, ID(r.PathValue("id")), func(sb *sandbox.Sandbox) (err error) {
+		if flag(r, "list") {
+			return s.listFolder(w, r, sb, p)
+		}
+		body, info, err := sb.Get(r.Context(), p, guest.GetOptions{AsCode: true, Max: s.maxFile()})
+		if err != nil {
+			return fileError(p, err)
+		}
+		defer func() { err = errors.Join(err, body.Close()) }()
+		hd := w.Header()
+		// What code made is never interpreted by a browser under this server's name.
+		hd.Set("Content-Type", "application/octet-stream")
+		hd.Set("X-Content-Type-Options", "nosniff")
+		hd.Set("Content-Disposition", "attachment")
+		hd.Set("Content-Length", strconv.FormatInt(info.Size, 10))
+		_, err = io.Copy(w, &sizedReader{r: body, left: info.Size})
+		return err
+	})
+}
+
+type entry struct {
+	Name       string         `json:"name"`
+	Path       string         `json:"path"`
+	Type       guest.FileType `json:"type"`
+	Size       int64          `json:"size"`
+	Mode       uint32         `json:"mode"`
+	ModifiedAt string         `json:"modified_at"`
+}
+
+func (s *Service) listFolder(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, p string) error {
+	infos, err := sb.List(r.Context(), p, 1, maxExportList)
+	if err != nil {
+		return fileError(p, err)
+	}
+	data := make([]entry, 0, len(infos))
+	for _, i := range infos {
+		name := path.Base(i.Path)
+		data = append(data, entry{name, path.Join(p, name), i.Type, i.Size, i.Mode, wire.FormatTime(i.ModTime)})
+	}
+	return wire.WriteJSON(w, http.StatusOK, map[string]any{"path": p, "data": data})
+}
+
+// ServePutFile serves PUT /airlock/v1/containers/{id}/files/{path...}: the body becomes the file, missing folders are made.
+func (s *Service) ServePutFile(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	p := filePath(r)
+	if r.ContentLength > s.maxFile() {
+		return wire.TooLarge("The file is larger than the limit of %s.", wire.FormatSize(s.maxFile()))
+	}
+	n := &countReader{r: r.Body, max: s.maxFile()}
+	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), func(sb *sandbox.Sandbox) error {
+		return fileError(p, sb.Put(r.Context(), p, n, guest.PutOptions{AsCode: true, MkdirAll: true, Mode: 0o644}))
+	})
+	if n.over {
+		return wire.TooLarge("The file is larger than the limit of %s.", wire.FormatSize(s.maxFile()))
+	}
+	if err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, map[string]any{"path": p, "size": n.n})
+}
+
+// ServeDeleteFile serves DELETE /airlock/v1/containers/{id}/files/{path...}; a folder needs ?recursive=1.
+func (s *Service) ServeDeleteFile(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	p := filePath(r)
+	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), func(sb *sandbox.Sandbox) error {
+		return fileError(p, sb.Remove(r.Context(), p, guest.RemoveOptions{AsCode: true, All: flag(r, "recursive")}))
+	})
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+var errOver = errors.New("body over the limit")
+
+// countReader counts a body and stops it at a limit.
+type countReader struct {
+	r      io.Reader
+	n, max int64
+	over   bool
+}
+
+func (c *countReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	if c.n > c.max {
+		c.over = true
+		return 0, errOver
+	}
+	return n, err
+}

@@ -1,0 +1,198 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// InputDir is where files given to a container appear; code may read it and not write it.
+const InputDir = "/files/input"
+
+// maxInputBytes bounds what one container may be given in all.
+const maxInputBytes = 5 << 30
+
+// maxNameBytes is the longest file name of a workspace.
+const maxNameBytes = 255
+
+// AddFile puts a file of the Files API into the container and returns its path. A file that the container holds already
+// is left as it is. When AddFile returns, a command can see the file.
+func (l *Lease) AddFile(ctx context.Context, caller tenant.Caller, f *file.File) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.ensure(ctx); err != nil {
+		return "", err
+	}
+	if err := l.loadInputs(ctx); err != nil {
+		return "", err
+	}
+	if p := pathOf(l.inputs, string(f.ID)); p != "" {
+		return p, nil
+	}
+	if f.Size > maxInputBytes {
+		return "", wire.Invalid("file %s is larger than a container can hold (%s)", f.ID, wire.FormatSize(maxInputBytes))
+	}
+	p := path.Join(InputDir, freeName(copyName(f.Filename), l.inputs))
+	sb, err := l.sandbox(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := l.put(ctx, sb, caller, f, p); err != nil {
+		return "", err
+	}
+	// The row comes last, when the file is safe: it promises that the workspace holds the file, and no later turn looks
+	// again. A crash before it leaves a file that the next attempt overwrites.
+	if err := l.live.ws.Sync(ctx); err != nil {
+		return "", fmt.Errorf("sync workspace of container %s: %w", l.c.ID, err)
+	}
+	in := Input{FileID: string(f.ID), Path: p}
+	if err := addInput(ctx, l.s.DB, l.c.ID, in, l.s.now()); err != nil {
+		return "", err
+	}
+	l.inputs = append(l.inputs, in)
+	return p, nil
+}
+
+func (l *Lease) put(ctx context.Context, sb *sandbox.Sandbox, caller tenant.Caller, f *file.File, p string) (err error) {
+	meta, body, err := l.s.Files.Open(ctx, caller, f.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	err = sb.Put(ctx, p, &sizedReader{r: body, left: meta.Size}, guest.PutOptions{Mode: 0o444, MkdirAll: true})
+	if errors.Is(err, guest.ErrNoSpace) {
+		e := wire.Invalid("file %s does not fit into the workspace of the container (%s in all)", f.ID,
+			wire.FormatSize(l.s.limits().DiskBytes))
+		e.Err = err
+		return e
+	}
+	if err != nil {
+		return fmt.Errorf("put file %s into container %s: %w", f.ID, l.c.ID, err)
+	}
+	return nil
+}
+
+// Inputs lists the files the container was given, oldest first.
+func (l *Lease) Inputs(ctx context.Context) ([]Input, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.c == nil {
+		return nil, nil
+	}
+	if err := l.loadInputs(ctx); err != nil {
+		return nil, err
+	}
+	return append([]Input(nil), l.inputs...), nil
+}
+
+func (l *Lease) loadInputs(ctx context.Context) error {
+	if l.loaded {
+		return nil
+	}
+	in, err := inputs(ctx, l.s.DB, l.c.ID)
+	if err != nil {
+		return err
+	}
+	l.inputs, l.loaded = in, true
+	return nil
+}
+
+func pathOf(all []Input, fileID string) string {
+	for _, in := range all {
+		if in.FileID == fileID {
+			return in.Path
+		}
+	}
+	return ""
+}
+
+// freeName is the rule for two files of one name: the second is called "name (2).ext". What follows the first dot of
+// "archive.tar.gz" is not all extension; only the last part is, as file managers do it.
+func freeName(name string, taken []Input) string {
+	used := make(map[string]bool, len(taken))
+	for _, in := range taken {
+		used[path.Base(in.Path)] = true
+	}
+	if !used[name] {
+		return name
+	}
+	ext := path.Ext(name)
+	stem := strings.TrimSuffix(name, ext)
+	if stem == "" { // ".bashrc" is a name, not an extension
+		stem, ext = name, ""
+	}
+	for n := 2; ; n++ {
+		suffix := fmt.Sprintf(" (%d)%s", n, ext)
+		candidate := cutBytes(stem, maxNameBytes-len(suffix)) + suffix
+		if !used[candidate] {
+			return candidate
+		}
+	}
+}
+
+// copyName is the name a file has inside. The Files API refuses most bad names at upload; what it keeps on purpose
+// (right-to-left marks) or what an older row holds is made harmless here, since a model reads and types these names.
+func copyName(name string) string {
+	name = strings.ToValidUTF8(name, "_")
+	name = strings.Map(func(r rune) rune {
+		if r == '/' || r == '\\' || r < 0x20 || r == 0x7f || isBidi(r) {
+			return '_'
+		}
+		return r
+	}, name)
+	if len(name) > maxNameBytes {
+		ext := path.Ext(name)
+		if len(ext) > 32 {
+			ext = ""
+		}
+		name = cutBytes(strings.TrimSuffix(name, ext), maxNameBytes-len(ext)) + ext
+	}
+	if name == "" || name == "." || name == ".." {
+		return "file"
+	}
+	return name
+}
+
+func isBidi(r rune) bool {
+	switch {
+	case r == 0x061c, r == 0x200e, r == 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+		return true
+	}
+	return false
+}
+
+// cutBytes shortens s to at most n bytes without splitting a character.
+func cutBytes(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// sizedReader guards against a reader that ends early without an error: the size is known from the row.
+type sizedReader struct {
+	r    io.Reader
+	left int64
+}
+
+func (s *sizedReader) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	s.left -= int64(n)
+	if errors.Is(err, io.EOF) && s.left != 0 {
+		return n, io.ErrUnexpectedEOF
+	}
+	return n, err
+}

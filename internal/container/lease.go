@@ -1,0 +1,186 @@
+package container
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// Lease is one turn: exclusive use of a container from Acquire to Release. Its methods may be called from several
+// goroutines of that turn. A lease without an id (Acquire with "") has no container yet; the first method that needs
+// one creates it.
+type Lease struct {
+	s      *Service
+	caller tenant.Caller
+
+	mu       sync.Mutex
+	c        *Container // nil until it exists
+	live     *live      // nil until it exists; its turn is held by this lease
+	inputs   []Input
+	loaded   bool // inputs were read
+	created  bool
+	released bool
+}
+
+// Acquire begins a turn in the container with this id, or in one that Ensure creates when id is empty. It waits for a
+// running turn up to Service.BusyWait. Errors: 400 for a malformed id, wire.NotFound for an unknown, foreign or deleted
+// one, 404 with CodeExpired or CodeLost, 429 when it stays busy.
+func (s *Service) Acquire(ctx context.Context, caller tenant.Caller, id ID) (*Lease, error) {
+	l := &Lease{s: s, caller: caller}
+	if id == "" {
+		return l, nil
+	}
+	if err := id.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := load(ctx, s.DB, caller, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.asSeen(c).usable(s.now()); err != nil && !s.busy(id) {
+		return nil, err
+	}
+	v, err := s.takeTurn(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	// The row may have ended while this request waited.
+	c, err = s.beginTurn(ctx, caller, id)
+	if err != nil {
+		s.giveTurn(v)
+		return nil, err
+	}
+	l.c, l.live = c, v
+	return l, nil
+}
+
+// beginTurn reads the row again under the turn, claims it for this instance and moves its expiry.
+func (s *Service) beginTurn(ctx context.Context, caller tenant.Caller, id ID) (*Container, error) {
+	c, err := load(ctx, s.DB, caller, id)
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	if err := c.usable(now); err != nil {
+		return nil, err
+	}
+	if c.Home != s.Instance {
+		return nil, wire.Overloaded(5*time.Second,
+			"The container lives on another server of this installation, which cannot be reached from here.")
+	}
+	c.touch(now)
+	if err := saveUse(ctx, s.DB, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Container returns a copy of the row as of the last use, or nil when the lease has created none.
+func (l *Lease) Container() *Container {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.c == nil {
+		return nil
+	}
+	c := *l.c
+	return &c
+}
+
+// Created reports whether this lease made its container.
+func (l *Lease) Created() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.created
+}
+
+// Ensure makes sure that the container exists, as a row; its id may be shown from then on.
+func (l *Lease) Ensure(ctx context.Context) (*Container, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.ensure(ctx); err != nil {
+		return nil, err
+	}
+	c := *l.c
+	return &c, nil
+}
+
+func (l *Lease) ensure(ctx context.Context) error {
+	if l.released {
+		return errReleased
+	}
+	if l.c != nil {
+		return nil
+	}
+	c, err := l.s.newContainer(l.caller, "", 0)
+	if err != nil {
+		return err
+	}
+	if err := insert(ctx, l.s.DB, c); err != nil {
+		return err
+	}
+	v, err := l.s.takeTurn(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	l.c, l.live, l.created, l.loaded = c, v, true, true
+	return nil
+}
+
+// NoteREPL records whether the interpreter of the container holds state now. It is remembered with the row, so that a
+// later turn can be told that variables are gone when the sandbox was replaced in between. Call it after each cell.
+func (l *Lease) NoteREPL(ctx context.Context, holds bool) error {
+	state := replNone
+	if holds {
+		state = replHeld
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.c == nil {
+		return nil
+	}
+	return l.setREPL(ctx, state)
+}
+
+func (l *Lease) setREPL(ctx context.Context, state replState) error {
+	if l.c.repl == state {
+		return nil
+	}
+	if err := setREPL(ctx, l.s.DB, l.c.ID, state); err != nil {
+		return err
+	}
+	l.c.repl = state
+	return nil
+}
+
+// REPLLost reports that an interpreter with state was lost: the next cell begins empty and its author must be told. It
+// stays true until NoteREPL. Ask after Sandbox, which is what finds it out.
+func (l *Lease) REPLLost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.c != nil && l.c.repl == replLost
+}
+
+// Release ends the turn: the workspace is synced, the expiry moves, the next request may begin. It works on after ctx is
+// cancelled, and doing it twice is harmless.
+func (l *Lease) Release(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released {
+		return
+	}
+	l.released = true
+	if l.live == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	l.s.syncLive(ctx, l.live)
+	l.c.touch(l.s.now())
+	if err := saveUse(ctx, l.s.DB, l.c); err != nil {
+		l.s.log().ErrorContext(ctx, "save container use", "container_id", l.c.ID, "error", err)
+	}
+	l.s.giveTurn(l.live)
+}

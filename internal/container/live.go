@@ -1,0 +1,361 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+var errReleased = errors.New("container lease used after release")
+
+// live is what this process knows about a container in use: its turn and the sandbox behind it. It is made at the first
+// use and forgotten when the sandbox has been destroyed for idleness.
+type live struct {
+	id ID
+	// turn holds one token while somebody (a lease, the background loop) works on the container. Whoever holds it owns
+	// the fields below; closed and sb are also read by dropLive, under mu.
+	turn chan struct{}
+	// waiting counts requests that want the turn, so that the entry is not forgotten under them; guarded by Service.mu.
+	waiting int
+
+	mu     sync.Mutex
+	sb     *sandbox.Sandbox
+	ws     *sandbox.Workspace // attached; outlives sandboxes that died
+	hold   func()             // gives back the hold on the image
+	closed bool               // the container is being deleted: no sandbox is started any more
+
+	frozen    bool
+	idleSince time.Time
+}
+
+// takeTurn waits for the exclusive use of a container.
+func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
+	s.mu.Lock()
+	if s.lives == nil {
+		s.lives = make(map[ID]*live)
+	}
+	v := s.lives[id]
+	if v == nil {
+		v = &live{id: id, turn: make(chan struct{}, 1), idleSince: s.now()}
+		s.lives[id] = v
+	}
+	v.waiting++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		v.waiting--
+		s.mu.Unlock()
+	}()
+
+	select {
+	case v.turn <- struct{}{}:
+		return v, nil
+	default:
+	}
+	timer := time.NewTimer(max(or(s.BusyWait, 30*time.Second), 0))
+	defer timer.Stop()
+	select {
+	case v.turn <- struct{}{}:
+		return v, nil
+	case <-timer.C:
+		return nil, busyError()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (s *Service) giveTurn(v *live) {
+	v.idleSince = s.now()
+	<-v.turn
+}
+
+// busy reports whether a turn runs in the container at this moment.
+func (s *Service) busy(id ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.lives[id]
+	return v != nil && len(v.turn) > 0
+}
+
+// LiveCount is the number of sandboxes that run or are frozen.
+func (s *Service) LiveCount() int {
+	n := 0
+	for _, v := range s.snapshot() {
+		if v.sandbox() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Service) snapshot() []*live {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*live, 0, len(s.lives))
+	for _, v := range s.lives {
+		all = append(all, v)
+	}
+	return all
+}
+
+func (v *live) sandbox() *sandbox.Sandbox {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.sb
+}
+
+// Sandbox returns the running sandbox of the container, made or thawed or replaced as needed. When a sandbox died since
+// the last call this one gets a new one with the same workspace. Do not keep the result beyond the turn.
+func (l *Lease) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.ensure(ctx); err != nil {
+		return nil, err
+	}
+	return l.sandbox(ctx)
+}
+
+func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
+	s, v := l.s, l.live
+	if sb := v.sandbox(); sb != nil {
+		select {
+		case <-sb.Done():
+			if err := s.endSandbox(ctx, v, whyDied); err != nil {
+				return nil, err
+			}
+		default:
+			if !v.frozen {
+				return sb, nil
+			}
+			if err := sb.Thaw(ctx); err != nil {
+				return nil, fmt.Errorf("thaw container %s: %w", v.id, err)
+			}
+			v.frozen = false
+			return sb, nil
+		}
+	}
+	sb, err := l.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.c.repl == replHeld {
+		if err := l.setREPL(ctx, replLost); err != nil {
+			return nil, err
+		}
+	}
+	return sb, nil
+}
+
+// start makes a sandbox on the container's workspace, which it creates the first time.
+func (l *Lease) start(ctx context.Context) (*sandbox.Sandbox, error) {
+	s, v, c := l.s, l.live, l.c
+	if s.Admit != nil {
+		if err := s.Admit(ctx, s.LiveCount()); err != nil {
+			return nil, err
+		}
+	}
+	img, err := s.image(c.RootFS)
+	if err != nil {
+		// The container asked for this image when it was made, so its absence is the server's fault.
+		return nil, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
+	}
+	ws, err := l.attach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	release, err := img.Hold()
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox of container %s: %w", c.ID, err)
+	}
+	began := time.Now()
+	sb, err := s.Driver.Create(ctx, sandbox.Spec{
+		ID: string(c.ID), RootFS: img.Path, Workspace: ws, Limits: s.limits(), Hostname: "airlock",
+	})
+	if err != nil {
+		release()
+		return nil, capacity(fmt.Errorf("start sandbox of container %s: %w", c.ID, err))
+	}
+	v.mu.Lock()
+	closed := v.closed
+	if !closed {
+		v.sb, v.hold, v.frozen = sb, release, false
+	}
+	v.mu.Unlock()
+	if closed {
+		// Deleted while the sandbox was being made.
+		defer release()
+		return nil, errors.Join(wire.NotFound(), sb.Destroy(context.WithoutCancel(ctx)))
+	}
+	s.log().InfoContext(ctx, "sandbox started", "container_id", c.ID, "rootfs", c.RootFS, "took", time.Since(began))
+	return sb, nil
+}
+
+func (s *Service) limits() sandbox.Limits {
+	if s.Limits == (sandbox.Limits{}) {
+		return sandbox.DefaultLimits()
+	}
+	return s.Limits
+}
+
+// attach makes the workspace usable; it stays attached until the sandbox is put away for idleness.
+func (l *Lease) attach(ctx context.Context) (*sandbox.Workspace, error) {
+	if l.live.ws != nil {
+		return l.live.ws, nil
+	}
+	ws, err := l.workspace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := ws.Attach(ctx); err != nil {
+		return nil, capacity(fmt.Errorf("attach workspace of container %s: %w", l.c.ID, err))
+	}
+	l.live.mu.Lock()
+	l.live.ws = ws
+	l.live.mu.Unlock()
+	return ws, nil
+}
+
+// workspace opens the image, or creates it if the container never had one. An image that was there and is not any more
+// ends the container: an empty workspace under the old id would be a lie.
+func (l *Lease) workspace(ctx context.Context) (*sandbox.Workspace, error) {
+	s, c := l.s, l.c
+	if c.hasWorkspace {
+		ws, err := s.Workspaces.Open(string(c.ID))
+		if !errors.Is(err, os.ErrNotExist) {
+			return ws, err
+		}
+		if err := setState(ctx, s.DB, c.ID, StateActive, StateLost); err != nil {
+			return nil, err
+		}
+		c.State = StateLost
+		return nil, lostError(c.ID)
+	}
+	// A crash between Create and the row leaves an image without data: begin anew.
+	if err := s.Workspaces.Remove(string(c.ID)); err != nil {
+		return nil, fmt.Errorf("remove stale workspace of container %s: %w", c.ID, err)
+	}
+	ws, err := s.Workspaces.Create(ctx, string(c.ID), s.limits())
+	if err != nil {
+		return nil, capacity(fmt.Errorf("create workspace of container %s: %w", c.ID, err))
+	}
+	if err := setWorkspace(ctx, s.DB, c.ID); err != nil {
+		return nil, err
+	}
+	c.hasWorkspace = true
+	return ws, nil
+}
+
+// capacity answers a full host with 529, which clients retry; other errors pass.
+func capacity(err error) error {
+	if !errors.Is(err, sandbox.ErrCapacity) {
+		return err
+	}
+	e := wire.Overloaded(5*time.Second, "There is no room for another sandbox on this server at the moment.")
+	e.Err = err
+	return e
+}
+
+// Why a sandbox was ended.
+const (
+	whyDied     = "died"
+	whyIdle     = "idle"
+	whyExpired  = "expired"
+	whyDeleted  = "deleted"
+	whyShutdown = "shutdown"
+)
+
+// endSandbox destroys the sandbox of a container whose turn the caller holds; the container stays. Unless the sandbox
+// died and a successor is about to start, the workspace is detached too.
+func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
+	ctx = context.WithoutCancel(ctx)
+	v.mu.Lock()
+	sb, ws := v.sb, v.ws
+	v.mu.Unlock()
+	if sb != nil {
+		reason := string(sb.ExitReason())
+		if err := sb.Destroy(ctx); err != nil {
+			return fmt.Errorf("destroy sandbox of container %s: %w", v.id, err)
+		}
+		v.hold()
+		v.mu.Lock()
+		v.sb, v.hold, v.frozen = nil, nil, false
+		v.mu.Unlock()
+		s.log().InfoContext(ctx, "sandbox ended", "container_id", v.id, "why", why, "reason", reason)
+	}
+	if why == whyDied || ws == nil {
+		return nil
+	}
+	if err := ws.Detach(ctx); err != nil {
+		return fmt.Errorf("detach workspace of container %s: %w", v.id, err)
+	}
+	v.mu.Lock()
+	v.ws = nil
+	v.mu.Unlock()
+	return nil
+}
+
+// dropLive destroys the sandbox of a container whether or not a turn runs; later starts are refused.
+func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
+	s.mu.Lock()
+	v := s.lives[id]
+	s.mu.Unlock()
+	if v == nil {
+		return nil
+	}
+	v.mu.Lock()
+	v.closed = true
+	sb := v.sb
+	v.mu.Unlock()
+	if sb != nil {
+		if err := sb.Destroy(ctx); err != nil {
+			return fmt.Errorf("destroy sandbox: %w", err)
+		}
+	}
+	// The cut-off turn ends by itself soon; the image may only go once nobody starts a sandbox on it.
+	timer := time.NewTimer(20 * time.Second)
+	defer timer.Stop()
+	select {
+	case v.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return errors.New("the running turn did not end")
+	}
+	defer func() { <-v.turn }()
+	if err := s.endSandbox(ctx, v, why); err != nil {
+		return err
+	}
+	s.forget(v)
+	return nil
+}
+
+// forget drops the entry of a container without a sandbox; the caller holds its turn.
+func (s *Service) forget(v *live) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Somebody who waits has a pointer to this entry; a second one beside it would allow two turns at once. A deleted
+	// container has no such problem: whoever waits finds the row gone.
+	if v.waiting == 0 || v.closed {
+		delete(s.lives, v.id)
+	}
+}
+
+// syncLive makes what a turn wrote durable. A workspace that cannot be synced is still on disk as far as the kernel has
+// written it, so the turn's answer does not depend on it.
+func (s *Service) syncLive(ctx context.Context, v *live) {
+	v.mu.Lock()
+	ws := v.ws
+	v.mu.Unlock()
+	if ws == nil {
+		return
+	}
+	if err := ws.Sync(ctx); err != nil {
+		s.log().WarnContext(ctx, "sync workspace", "container_id", v.id, "error", err)
+	}
+}

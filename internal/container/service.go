@@ -1,0 +1,280 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// Service owns the containers of one instance. All fields are set before the first call and not changed afterwards.
+type Service struct {
+	DB         *db.DB
+	Files      *file.Service
+	Driver     sandbox.Driver
+	Workspaces *sandbox.Workspaces
+	RootFS     *rootfs.Store
+	// Instance is the id of the data folder; rows carry it as their home.
+	Instance string
+	// CursorKey signs list cursors.
+	CursorKey wire.CursorKey
+
+	// DefaultRootFS names the image of containers that ask for none; empty = the store's default.
+	DefaultRootFS string
+	// Limits of every sandbox; zero = sandbox.DefaultLimits.
+	Limits sandbox.Limits
+
+	IdleTTL     time.Duration // rolling life after the last use; 0 = 1 h
+	MaxAge      time.Duration // absolute life; 0 = 30 days
+	IdleFreeze  time.Duration // 0 = 30 s, negative = never
+	IdleDestroy time.Duration // 0 = 10 min
+	BusyWait    time.Duration // how long a request waits for a busy container; 0 = 30 s, negative = not at all
+	SweepEvery  time.Duration // pace of the background loop; 0 = 1 s
+
+	// MaxFile bounds a file that the direct door takes or gives; 0 = 500 MiB.
+	MaxFile int64
+
+	// Admit is asked before a sandbox is made; an error refuses it (wire.Overloaded). nil = everything is admitted.
+	Admit func(ctx context.Context, live int) error
+	// AdmitNew is asked before a container is made. nil = always.
+	AdmitNew func() error
+
+	Now func() time.Time // nil = time.Now
+	Log *slog.Logger     // nil = discard
+
+	mu    sync.Mutex
+	lives map[ID]*live
+
+	loop loop
+}
+
+// Bounds of expires_after_seconds.
+const (
+	MinExpiresAfter = 60 * time.Second
+	defaultIdleTTL  = time.Hour
+	defaultMaxAge   = 30 * 24 * time.Hour
+)
+
+// CreateParams asks for a container outside a Messages request.
+type CreateParams struct {
+	Files  []file.ID
+	RootFS string
+	// ExpiresAfter replaces the idle time of this container; 0 = the service's.
+	ExpiresAfter time.Duration
+}
+
+// Create makes a container and loads the given files. It returns after the files can be seen inside.
+func (s *Service) Create(ctx context.Context, caller tenant.Caller, p CreateParams) (*Container, error) {
+	c, err := s.newContainer(caller, p.RootFS, p.ExpiresAfter)
+	if err != nil {
+		return nil, err
+	}
+	files, err := s.Files.Authorize(ctx, caller, p.Files)
+	if err != nil {
+		return nil, err
+	}
+	if err := insert(ctx, s.DB, c); err != nil {
+		return nil, err
+	}
+	if len(p.Files) == 0 {
+		return c, nil
+	}
+	l, err := s.Acquire(ctx, caller, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range p.Files {
+		if _, err = l.AddFile(ctx, caller, files[id]); err != nil {
+			break
+		}
+	}
+	l.Release(ctx)
+	if err != nil {
+		// Nobody has seen the id, so nobody can delete what was made for it.
+		s.discard(ctx, c.ID)
+		return nil, err
+	}
+	return l.Container(), nil
+}
+
+// newContainer checks the parameters and fills a row; it writes nothing.
+func (s *Service) newContainer(caller tenant.Caller, image string, ttl time.Duration) (*Container, error) {
+	if ttl == 0 {
+		ttl = or(s.IdleTTL, defaultIdleTTL)
+	} else if ttl < MinExpiresAfter || ttl > or(s.MaxAge, defaultMaxAge) {
+		return nil, wire.Invalid("expires_after_seconds: %d is outside %d to %d", int64(ttl/time.Second),
+			int64(MinExpiresAfter/time.Second), int64(or(s.MaxAge, defaultMaxAge)/time.Second))
+	}
+	img, err := s.image(image)
+	if err != nil {
+		return nil, err
+	}
+	if s.AdmitNew != nil {
+		if err := s.AdmitNew(); err != nil {
+			return nil, err
+		}
+	}
+	now := s.now()
+	c := &Container{
+		ID:           ID(wire.NewID("container")),
+		Owner:        caller.Owner(),
+		State:        StateActive,
+		RootFS:       img.Name,
+		Home:         s.Instance,
+		IdleTTL:      ttl,
+		CreatedAt:    now,
+		MaxExpiresAt: now.Add(or(s.MaxAge, defaultMaxAge)),
+	}
+	c.touch(now)
+	return c, nil
+}
+
+// Get returns a container the caller may use, whatever its state but deleted.
+func (s *Service) Get(ctx context.Context, caller tenant.Caller, id ID) (*Container, error) {
+	if err := id.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := load(ctx, s.DB, caller, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.asSeen(c), nil
+}
+
+// asSeen gives a row the state that time has given it, even if the background loop has not been there yet.
+func (s *Service) asSeen(c *Container) *Container {
+	if c.State == StateActive && c.Expired(s.now()) && !s.busy(c.ID) {
+		c.State = StateExpired
+	}
+	return c
+}
+
+// ListParams selects a page.
+type ListParams struct {
+	Limit  int    // 1 to 100; 0 = 20
+	Cursor string // next_page of the page before
+}
+
+// Page is one page of a list; Next is empty on the last.
+type Page struct {
+	Data []*Container
+	Next string
+}
+
+// List returns the caller's containers, newest first, without deleted ones.
+func (s *Service) List(ctx context.Context, caller tenant.Caller, p ListParams) (*Page, error) {
+	limit := or(p.Limit, 20)
+	if limit < 1 || limit > 100 {
+		return nil, wire.Invalid("limit: %d is outside 1 to 100", limit)
+	}
+	after, err := s.decodeCursor(caller, p.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := list(ctx, s.DB, caller, after, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	page := &Page{Data: rows}
+	if len(rows) > limit {
+		page.Data = rows[:limit]
+		if page.Next, err = s.encodeCursor(caller, rows[limit-1]); err != nil {
+			return nil, err
+		}
+	}
+	for i, c := range page.Data {
+		page.Data[i] = s.asSeen(c)
+	}
+	return page, nil
+}
+
+// Delete ends a container. When it returns its processes and its workspace are gone and its id answers like one that
+// never existed. A running turn is cut off: deleting is how an owner stops what a container does.
+func (s *Service) Delete(ctx context.Context, caller tenant.Caller, id ID) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	if _, err := load(ctx, s.DB, caller, id); err != nil {
+		return err
+	}
+	if err := setState(ctx, s.DB, id, "", StateDeleting); err != nil {
+		return err
+	}
+	return s.finishDelete(context.WithoutCancel(ctx), id)
+}
+
+func (s *Service) finishDelete(ctx context.Context, id ID) error {
+	if err := s.dropLive(ctx, id, whyDeleted); err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
+	if err := s.Workspaces.Remove(string(id)); err != nil {
+		return fmt.Errorf("delete container %s: remove workspace: %w", id, err)
+	}
+	return setState(ctx, s.DB, id, StateDeleting, StateDeleted)
+}
+
+// discard removes a container whose id was never shown.
+func (s *Service) discard(ctx context.Context, id ID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	if err := setState(ctx, s.DB, id, "", StateDeleting); err == nil {
+		err = s.finishDelete(ctx, id)
+		if err == nil {
+			return
+		}
+		s.log().ErrorContext(ctx, "discard container", "container_id", id, "error", err)
+	}
+}
+
+// image resolves the name of a root file system; an unknown name is the caller's mistake.
+func (s *Service) image(name string) (*rootfs.Image, error) {
+	if name == "" {
+		name = s.DefaultRootFS
+	}
+	if name == "" {
+		img, err := s.RootFS.Default()
+		if err != nil {
+			e := wire.Internal(fmt.Errorf("default root file system: %w", err))
+			e.Message, e.NoRetry = "This server has no root file system yet. Its operator can make one with: airlock rootfs build", true
+			return nil, e
+		}
+		return img, nil
+	}
+	img, err := s.RootFS.Get(name)
+	if err != nil {
+		e := wire.Invalid("rootfs: there is no root file system named %q on this server", clip(name, 64))
+		e.Err = err
+		return nil, e
+	}
+	return img, nil
+}
+
+func (s *Service) now() time.Time {
+	if s.Now == nil {
+		return time.Now().UTC().Truncate(time.Microsecond)
+	}
+	return s.Now().UTC().Truncate(time.Microsecond)
+}
+
+func (s *Service) log() *slog.Logger {
+	if s.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return s.Log
+}
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

@@ -1,0 +1,275 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/blob"
+	"github.com/airlock-sandbox/airlock/internal/codeexec"
+	"github.com/airlock-sandbox/airlock/internal/container"
+	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/messages"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/upstream"
+)
+
+// parts is everything a server is made of, in the order in which it is opened.
+type parts struct {
+	data       *dataDir
+	db         *db.DB
+	blobs      *blob.Store
+	driver     sandbox.Driver
+	tenants    *tenant.Service
+	files      *file.Service
+	containers *container.Service
+	messages   *messages.Service
+	guard      *guard
+	adminKey   string
+}
+
+// build opens the parts. On an error it closes what it had opened.
+func build(ctx context.Context, cfg *Config, log *slog.Logger) (p *parts, err error) {
+	p = &parts{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close(ctx))
+			p = nil
+		}
+	}()
+	if p.data, err = openData(cfg.Data); err != nil {
+		return p, err
+	}
+	if err = p.openStores(ctx, cfg, log); err != nil {
+		return p, err
+	}
+	if err = p.openSandboxes(ctx, cfg, log); err != nil {
+		return p, err
+	}
+	return p, p.openMessages(cfg, log)
+}
+
+func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
+	if p.db, err = db.Open(ctx, or(cfg.Database, p.data.file("airlock.db"))); err != nil {
+		return err
+	}
+	if p.blobs, err = blob.Open(ctx, or(cfg.Blobs, p.data.file("blobs"))); err != nil {
+		return err
+	}
+	cursor, err := p.db.Secret(ctx, "cursor", 32)
+	if err != nil {
+		return err
+	}
+	p.tenants = &tenant.Service{DB: p.db, Now: cfg.Now, CursorKey: cursor}
+	p.files = &file.Service{
+		DB: p.db, Blobs: p.blobs, Log: log, Now: cfg.Now, MaxBytes: cfg.File.MaxBytes, CursorKey: cursor,
+	}
+	p.containers = &container.Service{
+		DB: p.db, Files: p.files, Instance: p.data.instance, CursorKey: cursor, Now: cfg.Now, Log: log,
+		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), MaxFile: cfg.File.MaxBytes,
+		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
+		IdleDestroy: cfg.Container.IdleDestroy, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
+	}
+	if p.adminKey, err = p.tenants.EnsureAdminKey(ctx, p.data.file("admin.key")); err != nil {
+		return err
+	}
+	_, err = p.tenants.EnsureDefaultApp(ctx)
+	return err
+}
+
+func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
+	p.driver, err = drivers.New(or(cfg.Sandbox.Driver, "auto"), drivers.Options{
+		Host: sandbox.Host{ID: p.data.instance, RunDir: p.data.file("run"), Log: log},
+	})
+	if err != nil {
+		return err
+	}
+	apps, err := p.tenants.AppsWithKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if err := cfg.checkSharedKernel(p.driver.Name(), apps); err != nil {
+		return err
+	}
+	p.tenants.MayAddApp = cfg.mayAddApp(p.driver.Name())
+
+	probe, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	caps, err := p.driver.Probe(probe)
+	if err != nil {
+		return fmt.Errorf("this host cannot run sandboxes: %w (airlock doctor says more)", err)
+	}
+	log.InfoContext(ctx, "sandbox driver", "driver", caps.Driver, "cgroups", caps.CgroupMode, "disk_limit", caps.DiskLimit)
+	if err := p.driver.Sweep(ctx); err != nil {
+		return fmt.Errorf("sweep what the run before left: %w", err)
+	}
+	p.guard = &guard{data: p.data.path, reserve: cfg.Sandbox.MemoryReserve}
+	p.containers.Driver = p.driver
+	p.containers.Workspaces = &sandbox.Workspaces{Dir: p.data.file("workspaces"), Log: log}
+	p.containers.RootFS = &rootfs.Store{Dir: cfg.RootFS}
+	p.containers.Admit = p.guard.admitSandbox
+	p.containers.AdmitNew = p.guard.admitNew
+	if !caps.Freeze {
+		p.containers.IdleFreeze = -1
+	}
+	r, err := p.containers.Recover(ctx)
+	if err != nil {
+		return err
+	}
+	log.InfoContext(ctx, "containers recovered", "kept", r.Kept, "lost", r.Lost, "deleted", r.Deleted, "orphans_removed", r.Orphaned)
+	return nil
+}
+
+func (p *parts) openMessages(cfg *Config, log *slog.Logger) error {
+	configs, err := upstreamConfigs(cfg)
+	if err != nil {
+		return err
+	}
+	set, err := upstream.New(configs, upstream.Options{Transport: cfg.UpstreamTransport, Now: cfg.Now})
+	if err != nil {
+		return err
+	}
+	lib, err := p.library(cfg)
+	if err != nil {
+		return err
+	}
+	p.messages = &messages.Service{
+		Files: p.files, Containers: p.containers, Upstreams: set, Library: lib,
+		MaxIterations: cfg.Messages.MaxIterations, FirstEvent: cfg.Messages.FirstByte, PingEvery: cfg.Messages.Ping,
+		StrictVersion: cfg.StrictAPIVersion, Log: log, Now: cfg.Now,
+	}
+	return nil
+}
+
+// upstreamConfigs orders the upstreams: the named ones first, then the one for every model that no pattern of theirs takes.
+func upstreamConfigs(cfg *Config) ([]upstream.Config, error) {
+	var all []upstream.Config
+	var rest *upstream.Config
+	for i, u := range cfg.Upstreams {
+		c, err := namedUpstream(cfg, u)
+		if err != nil {
+			return nil, fmt.Errorf("upstreams.%d.url: %w", i, err)
+		}
+		if cfg.Upstream != "" && u.Name == cfg.Upstream {
+			def := c
+			def.Models = nil
+			if len(c.Models) > 0 {
+				def.Name += " (default)"
+			}
+			rest = &def
+			if len(c.Models) == 0 {
+				continue
+			}
+		}
+		all = append(all, c)
+	}
+	if rest == nil {
+		value := cfg.Upstream
+		if value == "" && len(all) == 0 && cfg.Anthropic.APIKey != "" {
+			value = string(upstream.KindAnthropic)
+		}
+		if value == "" {
+			return all, nil
+		}
+		c, err := namedUpstream(cfg, Upstream{URL: value, APIKey: cfg.UpstreamKey})
+		if err != nil {
+			return nil, err
+		}
+		rest = &c
+	}
+	return append(all, *rest), nil
+}
+
+func namedUpstream(cfg *Config, u Upstream) (upstream.Config, error) {
+	c, err := upstream.ParseValue(u.URL)
+	if err != nil {
+		return c, err
+	}
+	c.Name, c.Key, c.Models = or(u.Name, c.Name), u.APIKey, u.Models
+	if c.Kind == upstream.KindAnthropic {
+		c.BaseURL, c.Key = cfg.Anthropic.BaseURL, or(c.Key, cfg.Anthropic.APIKey)
+	}
+	return c, nil
+}
+
+// library is what the tool description promises to the model: read from the default image. Without an image there is
+// nothing to promise, and the first container says what is missing.
+func (p *parts) library(cfg *Config) (codeexec.Library, error) {
+	var lib codeexec.Library
+	store := p.containers.RootFS
+	img, err := store.Default()
+	if cfg.Sandbox.RootFS != "" {
+		img, err = store.Get(cfg.Sandbox.RootFS)
+	}
+	if errors.Is(err, rootfs.ErrNotFound) {
+		return lib, nil
+	}
+	if err != nil {
+		return lib, fmt.Errorf("root file system: %w", err)
+	}
+	for _, l := range img.PythonLibraries {
+		lib.Packages = append(lib.Packages, l.Name)
+	}
+	return lib, nil
+}
+
+func (s *Sandbox) limits() sandbox.Limits {
+	return sandbox.Limits{
+		MemoryBytes: s.MemoryBytes, CPUs: s.CPUs, Processes: s.Processes, DiskBytes: s.DiskBytes, Inodes: s.Inodes,
+		FileBytes: s.FileBytes, OpenFiles: s.OpenFiles, Wall: s.Wall, OutputBytes: s.OutputBytes,
+	}.WithDefaults()
+}
+
+// close gives everything back, the last opened first. A nil part was never opened.
+func (p *parts) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	var errs []error
+	if p.containers != nil && p.containers.Workspaces != nil {
+		errs = append(errs, p.containers.Close(ctx))
+	}
+	if p.driver != nil {
+		errs = append(errs, p.driver.Close(ctx))
+	}
+	if p.blobs != nil {
+		errs = append(errs, p.blobs.Close())
+	}
+	if p.db != nil {
+		errs = append(errs, p.db.Close())
+	}
+	if p.data != nil {
+		errs = append(errs, p.data.close())
+	}
+	return errors.Join(errs...)
+}
+
+// newLog makes the log of a server: standard error, in the form the settings ask for.
+func newLog(cfg *Config) *slog.Logger {
+	if cfg.Log != nil {
+		return cfg.Log
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(or(cfg.LogLevel, "info"))); err != nil {
+		level = slog.LevelInfo // Validate has refused anything else
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

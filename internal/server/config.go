@@ -1,0 +1,132 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Config is every setting. The yaml name is the key in the file; the environment variable is AIRLOCK_ and the key in
+// capitals with "." as "_" (sandbox.driver: AIRLOCK_SANDBOX_DRIVER). Lists come from the file only. A key that ends in
+// _file names a file that holds the secret of that name.
+type Config struct {
+	Listen      string `yaml:"listen"`                // address of the API
+	Data        string `yaml:"data"`                  // data folder
+	Upstream    string `yaml:"upstream"`              // anthropic, a URL, script, or a name from upstreams; empty = anthropic if a key is set
+	AdminListen string `yaml:"admin_listen"`          // address of the admin routes; empty = the API's own listener when that is on loopback
+	Database    string `yaml:"database" secret:"url"` // postgres:// URL; empty = SQLite in the data folder
+	Blobs       string `yaml:"blobs" secret:"url"`    // s3:// URL or a folder; empty = in the data folder
+	RootFS      string `yaml:"rootfs"`                // folder of root file systems, shared by all data folders
+
+	DatabaseFile string `yaml:"database_file"`
+
+	// UpstreamKey is sent to an upstream given by URL.
+	UpstreamKey     string `yaml:"upstream_key" secret:"all"`
+	UpstreamKeyFile string `yaml:"upstream_key_file"`
+
+	Sandbox   Sandbox           `yaml:"sandbox"`
+	TLS       TLS               `yaml:"tls"`
+	Anthropic Anthropic         `yaml:"anthropic"`
+	Upstreams []Upstream        `yaml:"upstreams"`
+	Container ContainerSettings `yaml:"container"`
+	File      FileSettings      `yaml:"file"`
+	Messages  MessagesSettings  `yaml:"messages"`
+
+	ShutdownGrace    time.Duration `yaml:"shutdown_grace"`     // how long running turns may go on after SIGTERM
+	StrictAPIVersion bool          `yaml:"strict_api_version"` // refuse what anthropic-version 2026-10-21 removed
+	StrictBetas      bool          `yaml:"strict_betas"`       // refuse unknown anthropic-beta names
+	LogLevel         string        `yaml:"log_level"`          // debug, info, warn, error
+	LogFormat        string        `yaml:"log_format"`         // text, json
+
+	// The rest cannot be set from outside the program.
+
+	// Log receives everything; nil = made from LogLevel and LogFormat on stderr.
+	Log *slog.Logger `yaml:"-"`
+	// Now is the clock of expiries; nil = time.Now.
+	Now func() time.Time `yaml:"-"`
+	// UpstreamTransport replaces the network towards upstreams in tests; nil = the default.
+	UpstreamTransport http.RoundTripper `yaml:"-"`
+	// Version is shown by /version; empty = unknown.
+	Version Version `yaml:"-"`
+}
+
+// Sandbox settings; zero limits are those of sandbox.DefaultLimits.
+type Sandbox struct {
+	Driver            string        `yaml:"driver"` // auto, native
+	RootFS            string        `yaml:"rootfs"` // image of containers that ask for none; empty = office, else the largest
+	AllowSharedKernel bool          `yaml:"allow_shared_kernel"`
+	MemoryBytes       int64         `yaml:"memory_bytes"`
+	CPUs              float64       `yaml:"cpus"`
+	Processes         int           `yaml:"processes"`
+	DiskBytes         int64         `yaml:"disk_bytes"`
+	Inodes            int64         `yaml:"inodes"`
+	FileBytes         int64         `yaml:"file_bytes"`
+	OpenFiles         int           `yaml:"open_files"`
+	Wall              time.Duration `yaml:"wall"` // time limit of one command
+	OutputBytes       int64         `yaml:"output_bytes"`
+	// MemoryReserve is what sandboxes must leave to the host; 0 = the larger of 2 GiB and 10 %, at most a quarter.
+	MemoryReserve int64 `yaml:"memory_reserve"`
+}
+
+// TLS of the API listener. Beyond loopback one of the two forms is required.
+type TLS struct {
+	Cert        string `yaml:"cert"`
+	Key         string `yaml:"key"`
+	BehindProxy string `yaml:"behind_proxy"` // CIDR from which a proxy that ends TLS connects
+}
+
+// Anthropic is the upstream of that name.
+type Anthropic struct {
+	APIKey     string `yaml:"api_key" secret:"all"` // empty = ANTHROPIC_API_KEY
+	APIKeyFile string `yaml:"api_key_file"`
+	BaseURL    string `yaml:"base_url"`
+}
+
+// Upstream is a named endpoint that serves POST /v1/messages.
+type Upstream struct {
+	Name       string   `yaml:"name"`
+	URL        string   `yaml:"url" secret:"url"` // a base URL, anthropic or script
+	APIKey     string   `yaml:"api_key" secret:"all"`
+	APIKeyFile string   `yaml:"api_key_file"`
+	Models     []string `yaml:"models"` // patterns of model names with *, for example "qwen-*"; empty = every model
+}
+
+// ContainerSettings are the life times of containers and their sandboxes.
+type ContainerSettings struct {
+	IdleTTL     time.Duration `yaml:"idle_ttl"`     // life after the last use
+	MaxAge      time.Duration `yaml:"max_age"`      // life from creation
+	IdleFreeze  time.Duration `yaml:"idle_freeze"`  // a sandbox without a turn is frozen
+	IdleDestroy time.Duration `yaml:"idle_destroy"` // and destroyed; the workspace stays
+	BusyWait    time.Duration `yaml:"busy_wait"`    // a request waits for a busy container
+	SweepEvery  time.Duration `yaml:"sweep_every"`
+}
+
+// FileSettings of the Files API.
+type FileSettings struct {
+	MaxBytes int64 `yaml:"max_bytes"` // one file
+}
+
+// MessagesSettings of the turn loop.
+type MessagesSettings struct {
+	MaxIterations int           `yaml:"max_iterations"` // sampling rounds in one response
+	FirstByte     time.Duration `yaml:"first_byte"`     // wait for the first upstream event before the status is sent
+	Ping          time.Duration `yaml:"ping"`           // quiet time after which a stream gets a ping
+}
+
+// DefaultConfig is the configuration of `airlock serve` without any setting.
+func DefaultConfig() Config {
+	return Config{
+		Listen:  "127.0.0.1:8787",
+		Data:    defaultData(),
+		RootFS:  defaultRootFS(),
+		Sandbox: Sandbox{Driver: "auto"},
+		Container: ContainerSettings{
+			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,
+		},
+		File:          FileSettings{MaxBytes: 500 << 20},
+		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second},
+		ShutdownGrace: 10 * time.Minute,
+		LogLevel:      "info",
+		LogFormat:     "text",
+	}
+}

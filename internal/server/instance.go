@@ -1,0 +1,114 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+)
+
+// dataDir is the folder of one instance.
+//
+//	lock         held exclusively while a server runs on the folder
+//	instance     the instance id, made once
+//	admin.key    the admin key
+//	server.json  where the running server answers
+//	airlock.db   the database, unless another is set
+//	blobs/       the bytes of files, unless another place is set
+//	workspaces/  one image per container
+//	run/         runtime files of sandboxes, emptied at each start
+type dataDir struct {
+	path     string
+	instance string
+	lock     io.Closer
+}
+
+func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
+
+// openData makes the folder, takes its lock and reads or makes the instance id.
+func openData(path string) (*dataDir, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	d := &dataDir{path: abs}
+	if err := os.MkdirAll(abs, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	d.lock, err = sandbox.LockFile(d.file("lock"))
+	if errors.Is(err, sandbox.ErrLocked) {
+		return nil, fmt.Errorf("data folder %s is in use by another server", abs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock data folder: %w", err)
+	}
+	if d.instance, err = d.readInstance(); err != nil {
+		return nil, errors.Join(err, d.lock.Close())
+	}
+	for _, sub := range []string{"workspaces", "run"} {
+		if err := os.MkdirAll(d.file(sub), 0o700); err != nil {
+			return nil, errors.Join(fmt.Errorf("data folder: %w", err), d.lock.Close())
+		}
+	}
+	return d, nil
+}
+
+// The id becomes part of cgroup and folder names.
+var instanceForm = regexp.MustCompile(`^[a-z0-9]{8,32}$`)
+
+func (d *dataDir) readInstance() (string, error) {
+	b, err := os.ReadFile(d.file("instance"))
+	if err == nil {
+		id := strings.TrimSpace(string(b))
+		if !instanceForm.MatchString(id) {
+			return "", fmt.Errorf("%s does not hold an instance id", d.file("instance"))
+		}
+		return id, nil
+	}
+	if !isMissing(err) {
+		return "", fmt.Errorf("read instance id: %w", err)
+	}
+	id := strings.ToLower(rand.Text()[:12])
+	if err := renameio.WriteFile(d.file("instance"), []byte(id+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("write instance id: %w", err)
+	}
+	return id, nil
+}
+
+// runningServer is the content of server.json; client commands on the same machine read it.
+type runningServer struct {
+	URL      string `json:"url"`
+	AdminURL string `json:"admin_url"`
+	PID      int    `json:"pid"`
+	Instance string `json:"instance"`
+}
+
+func (d *dataDir) announce(url, adminURL string) error {
+	b, err := json.Marshal(runningServer{url, adminURL, os.Getpid(), d.instance})
+	if err != nil {
+		return fmt.Errorf("encode server.json: %w", err)
+	}
+	if err := renameio.WriteFile(d.file("server.json"), append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write server.json: %w", err)
+	}
+	return nil
+}
+
+// withdraw removes server.json: nothing answers there any more.
+func (d *dataDir) withdraw() error {
+	if err := os.Remove(d.file("server.json")); err != nil && !isMissing(err) {
+		return fmt.Errorf("remove server.json: %w", err)
+	}
+	return nil
+}
+
+func (d *dataDir) close() error { return errors.Join(d.withdraw(), d.lock.Close()) }

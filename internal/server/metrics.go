@@ -1,0 +1,85 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+)
+
+// serverMetrics is a registry of its own, so that two servers in one process do not share numbers.
+type serverMetrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+func newMetrics(sandboxes func() int) *serverMetrics {
+	m := &serverMetrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "airlock_http_requests_total", Help: "Answered requests by route and status.",
+		}, []string{"route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "airlock_http_request_duration_seconds", Help: "Time until the end of the answer.",
+			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60, 300, 1800},
+		}, []string{"route"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "airlock_http_requests_in_flight", Help: "Requests being answered.",
+		}),
+	}
+	live := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "airlock_sandbox_live_count", Help: "Sandboxes that run or are frozen.",
+	}, func() float64 { return float64(sandboxes()) })
+	m.registry.MustRegister(m.requests, m.seconds, m.inFlight, live,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// measure counts a route. Its labels come from the table and the status alone, so their number is bounded.
+func (m *serverMetrics) measure(route string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		m.inFlight.Inc()
+		rec := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		defer func() {
+			// Runs during the panic of an aborted answer, too.
+			m.inFlight.Dec()
+			m.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
+			m.requests.WithLabelValues(route, strconv.Itoa(rec.status)).Inc()
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+	wrote  bool
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *statusWriter) WriteHeader(code int) {
+	if code >= 200 && !w.wrote {
+		w.status, w.wrote = code, true
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	w.wrote = true
+	return w.ResponseWriter.Write(b)
+}
+
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, _ tenant.Caller) error {
+	promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}

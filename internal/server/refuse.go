@@ -1,0 +1,98 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// isLoopback reports whether only this machine can reach an address to listen on.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// Validate refuses settings that contradict each other or would serve unsafely.
+func (c *Config) Validate() error {
+	for key, address := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
+		if key == "admin_listen" && address == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fmt.Errorf("%s: %q is not an address like 127.0.0.1:8787", key, address)
+		}
+		if err := c.checkExposure(key, address); err != nil {
+			return err
+		}
+	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		return fmt.Errorf("tls.cert and tls.key belong together: one of them is missing")
+	}
+	if c.TLS.BehindProxy != "" {
+		if _, err := netip.ParsePrefix(c.TLS.BehindProxy); err != nil {
+			return fmt.Errorf("tls.behind_proxy: %q is not a network like 10.0.0.0/8", c.TLS.BehindProxy)
+		}
+	}
+	switch c.LogLevel {
+	case "", "debug", "info", "warn", "error":
+	default:
+		return fmt.Errorf("log_level: %q is not debug, info, warn or error", c.LogLevel)
+	}
+	switch c.LogFormat {
+	case "", "text", "json":
+	default:
+		return fmt.Errorf("log_format: %q is not text or json", c.LogFormat)
+	}
+	return nil
+}
+
+// checkExposure: keys travel in headers, so nothing beyond this machine may be served in the clear.
+func (c *Config) checkExposure(key, address string) error {
+	if isLoopback(address) || c.TLS.Cert != "" || c.TLS.BehindProxy != "" {
+		return nil
+	}
+	return fmt.Errorf("%s: %s can be reached from other machines without TLS; set tls.cert and tls.key, or "+
+		"tls.behind_proxy to the network of a proxy that ends TLS, or listen on 127.0.0.1", key, address)
+}
+
+const sharedKernelSetting = "sandbox.allow_shared_kernel"
+
+// checkSharedKernel: a sandbox of the native driver shares the host's kernel, so a kernel bug lets one tenant at the
+// others. Serving several of them is the operator's explicit choice.
+func (c *Config) checkSharedKernel(driver string, appsWithKeys int) error {
+	if driver != "native" || c.Sandbox.AllowSharedKernel {
+		return nil
+	}
+	why := ""
+	switch {
+	case !isLoopback(c.Listen):
+		why = "the server listens beyond this machine (" + c.Listen + ")"
+	case appsWithKeys > 1:
+		why = fmt.Sprintf("%d apps have keys", appsWithKeys)
+	default:
+		return nil
+	}
+	return fmt.Errorf("the native driver's sandboxes share this host's kernel, and %s; set %s: true (%s=true) to accept that",
+		why, sharedKernelSetting, envPrefix+strings.ToUpper(strings.ReplaceAll(sharedKernelSetting, ".", "_")))
+}
+
+// mayAddApp answers before a second app gets its first key.
+func (c *Config) mayAddApp(driver string) func() error {
+	return func() error { return c.checkSharedKernel(driver, 2) }
+}
+
+// adminAddress is where the admin routes answer; empty = on the API's own listener.
+func (c *Config) adminAddress() string {
+	if c.AdminListen != "" || isLoopback(c.Listen) {
+		return c.AdminListen
+	}
+	return "127.0.0.1:8788"
+}

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestServingBeyondLoopbackNeedsTLSOrAProxy(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		cfg  Config
+		ok   bool
+	}{
+		{"loopback", Config{Listen: "127.0.0.1:0"}, true},
+		{"loopback v6", Config{Listen: "[::1]:0"}, true},
+		{"localhost", Config{Listen: "localhost:1"}, true},
+		{"everywhere", Config{Listen: "0.0.0.0:1"}, false},
+		{"everywhere, short", Config{Listen: ":1"}, false},
+		{"everywhere v6", Config{Listen: "[::]:1"}, false},
+		{"a name", Config{Listen: "example.com:1"}, false},
+		{"with TLS", Config{Listen: ":1", TLS: TLS{Cert: "c", Key: "k"}}, true},
+		{"behind a proxy", Config{Listen: ":1", TLS: TLS{BehindProxy: "10.0.0.0/8"}}, true},
+		{"behind nonsense", Config{Listen: ":1", TLS: TLS{BehindProxy: "proxy"}}, false},
+		{"half a TLS", Config{Listen: "127.0.0.1:1", TLS: TLS{Cert: "c"}}, false},
+		{"admin beyond", Config{Listen: "127.0.0.1:1", AdminListen: "0.0.0.0:2"}, false},
+		{"no port", Config{Listen: "127.0.0.1"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if err := tt.cfg.Validate(); (err == nil) != tt.ok {
+				t.Errorf("Validate: %v, want ok %v", err, tt.ok)
+			}
+		})
+	}
+}
+
+func TestSharedKernelNeedsConsent(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		listen string
+		driver string
+		apps   int
+		allow  bool
+		ok     bool
+	}{
+		{"one app on loopback", "127.0.0.1:1", "native", 1, false, true},
+		{"two apps", "127.0.0.1:1", "native", 2, false, false},
+		{"beyond loopback", "10.0.0.1:1", "native", 0, false, false},
+		{"two apps allowed", "127.0.0.1:1", "native", 2, true, true},
+		{"beyond loopback allowed", "10.0.0.1:1", "native", 0, true, true},
+		{"own kernel", "10.0.0.1:1", "gvisor", 9, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Config{Listen: tt.listen, Sandbox: Sandbox{AllowSharedKernel: tt.allow}}
+			err := cfg.checkSharedKernel(tt.driver, tt.apps)
+			if (err == nil) != tt.ok {
+				t.Fatalf("got %v, want ok %v", err, tt.ok)
+			}
+			if err != nil && (!strings.Contains(err.Error(), "sandbox.allow_shared_kernel") ||
+				!strings.Contains(err.Error(), "AIRLOCK_SANDBOX_ALLOW_SHARED_KERNEL")) {
+				t.Errorf("the refusal does not name the setting: %v", err)
+			}
+		})
+	}
+}
+
+func TestAdminAddressIsLoopbackUnlessSet(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]string{"127.0.0.1:1": "", "0.0.0.0:1": "127.0.0.1:8788"} {
+		if got := (&Config{Listen: listen}).adminAddress(); got != want {
+			t.Errorf("listen %s: admin at %q, want %q", listen, got, want)
+		}
+	}
+	if got := (&Config{Listen: "127.0.0.1:1", AdminListen: "127.0.0.1:2"}).adminAddress(); got != "127.0.0.1:2" {
+		t.Errorf("admin at %q", got)
+	}
+}
