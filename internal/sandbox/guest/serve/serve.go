@@ -1,8 +1,234 @@
-// Package serve is the program inside a sandbox: PID 1 of it.
 package serve
 
-import "io"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
-// Run speaks the guest side of the frames over rw until the peer closes it,
-// then returns nil. The caller exits, which ends every process of the sandbox.
-func Run(rw io.ReadWriteCloser) error { panic("soon") }
+	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+)
+
+// maxCalls bounds the calls at one time; a host never comes near it.
+const maxCalls = 4096
+
+// Options of Run.
+type Options struct {
+	// Spawn runs a function and returns when it has. All processes of the code
+	// are started in it. The native sandbox needs the main thread for that,
+	// whose capability bounding set alone is empty. Nil calls directly.
+	Spawn func(func())
+}
+
+// server is one run of the guest.
+type server struct {
+	w     *guest.Writer
+	spawn func(func())
+	procs *procs
+	repl  *repl
+
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	calls map[uint64]*call
+	env   []string
+}
+
+// Run speaks the guest side of the frames over rw until the host closes it,
+// and returns nil then. The caller exits, which ends every process of the
+// sandbox if the guest is its PID 1; otherwise Run has killed them itself.
+func Run(rw io.ReadWriteCloser, opts Options) error {
+	s := &server{w: guest.NewWriter(rw), spawn: opts.Spawn, calls: map[uint64]*call{}}
+	if s.spawn == nil {
+		s.spawn = func(f func()) { f() }
+	}
+	s.procs = newProcs(s.spawn)
+	s.repl = newREPL(s)
+	defer s.procs.close()
+	if err := s.w.Write(&guest.Frame{Type: guest.TypeReady, N: guest.Version}); err != nil {
+		return fmt.Errorf("greet: %w", err)
+	}
+	err := s.read(guest.NewReader(rw))
+	if !s.procs.pid1 {
+		// PID 1 needs none of this: the kernel kills the rest when it exits.
+		s.stop()
+	}
+	return err
+}
+
+// Stream is the host's stream on an inherited descriptor.
+func Stream(fd int) (io.ReadWriteCloser, error) {
+	unix.CloseOnExec(fd)
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, fmt.Errorf("stream %d: %w", fd, err)
+	}
+	return os.NewFile(uintptr(fd), "host"), nil
+}
+
+// IgnoreSignals makes the guest deaf to what code might send it, and to the
+// limits it inherits itself. Not SIG_IGN: the code would inherit that.
+func IgnoreSignals() {
+	signal.Notify(make(chan os.Signal, 1),
+		syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPROF,
+		syscall.SIGXFSZ, syscall.SIGXCPU, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGIO)
+}
+
+func (s *server) read(r *guest.Reader) error {
+	for {
+		f, err := r.Read()
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
+			return nil
+		}
+		if err == nil {
+			err = s.dispatch(f)
+		}
+		if err != nil {
+			return fmt.Errorf("read frame: %w", err)
+		}
+	}
+}
+
+func (s *server) dispatch(f *guest.Frame) error {
+	switch f.Type {
+	case guest.TypeHello:
+		return s.hello(f)
+	case guest.TypePing:
+		return s.w.Write(&guest.Frame{Type: guest.TypePong, ID: f.ID})
+	case guest.TypeCode, guest.TypeData, guest.TypeCredit, guest.TypeCancel:
+		s.mu.Lock()
+		k := s.calls[f.ID]
+		s.mu.Unlock()
+		if k == nil {
+			return nil // a late word about a call that has ended
+		}
+		return k.receive(f)
+	}
+	run := s.operation(f)
+	if run == nil {
+		return fmt.Errorf("frame %q: %w", f.Type, guest.ErrProtocol)
+	}
+	return s.begin(f, run)
+}
+
+// operation returns what a frame asks for, or nil if it is malformed.
+func (s *server) operation(f *guest.Frame) func(*call) *guest.Frame {
+	if f.Type == guest.TypeSync {
+		return s.sync
+	}
+	switch {
+	case f.Type == guest.TypeExec && f.Exec != nil:
+		return func(k *call) *guest.Frame { return s.exec(k, f.Exec) }
+	case f.Type == guest.TypeCell && f.Cell != nil:
+		return func(k *call) *guest.Frame { return s.cell(k, f.Cell) }
+	case f.File == nil:
+		return nil
+	}
+	op, ok := fileOps[f.Type]
+	if !ok {
+		return nil
+	}
+	return func(k *call) *guest.Frame { return s.file(k, f.File, op) }
+}
+
+// begin starts a call as soon as all of its code has come.
+func (s *server) begin(f *guest.Frame, run func(*call) *guest.Frame) error {
+	k := newCall(s, f.ID)
+	k.start = func() {
+		s.running.Add(1)
+		go func() {
+			defer s.running.Done()
+			s.finish(k, run(k))
+		}()
+	}
+	s.mu.Lock()
+	_, used := s.calls[f.ID]
+	full := len(s.calls) >= maxCalls
+	if !used && !full {
+		s.calls[f.ID] = k
+	}
+	s.mu.Unlock()
+	switch {
+	case used || f.ID == 0:
+		return fmt.Errorf("call %d begun twice: %w", f.ID, guest.ErrProtocol)
+	case full:
+		return s.w.Write(&guest.Frame{Type: guest.TypeFault, ID: f.ID, Fault: &guest.Fault{Detail: "too many calls at once"}})
+	}
+	want := int64(0)
+	if f.Exec != nil {
+		want = f.Exec.Script
+	}
+	if f.Cell != nil {
+		want = f.Cell.Code
+	}
+	return k.expectCode(want, f.Payload)
+}
+
+// finish sends the last frame of a call. An error of the stream shows in read.
+func (s *server) finish(k *call, last *guest.Frame) {
+	s.mu.Lock()
+	delete(s.calls, k.id)
+	s.mu.Unlock()
+	k.shut()
+	last.ID = k.id
+	_ = s.w.Write(last)
+}
+
+func (s *server) hello(f *guest.Frame) error {
+	if f.Hello == nil || f.Hello.Version != guest.Version {
+		return fmt.Errorf("greeting of another version: %w", guest.ErrProtocol)
+	}
+	s.mu.Lock()
+	s.env = environ(baseEnv, f.Hello.Env)
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *server) environment() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.env == nil {
+		return baseEnv
+	}
+	return s.env
+}
+
+// stop ends all calls and everything that runs.
+func (s *server) stop() {
+	s.mu.Lock()
+	calls := make([]*call, 0, len(s.calls))
+	for _, k := range s.calls {
+		calls = append(calls, k)
+	}
+	s.mu.Unlock()
+	for _, k := range calls {
+		k.cancel()
+	}
+	s.running.Wait()
+	s.repl.close()
+	s.procs.killKept()
+}
+
+// sync flushes every file system that code can write to.
+func (s *server) sync(*call) *guest.Frame {
+	for _, dir := range []string{guest.Home, "/tmp", guest.OutputDir} {
+		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return fault(err)
+		}
+		err = unix.Syncfs(fd)
+		unix.Close(fd)
+		if err != nil {
+			return fault(err)
+		}
+	}
+	return &guest.Frame{Type: guest.TypeOK}
+}

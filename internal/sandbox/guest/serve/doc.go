@@ -1,0 +1,36 @@
+// Package serve is the program inside a sandbox: it runs as PID 1, starts
+// commands and the Python interpreter, carries their output, reads and writes
+// files, and reaps everything.
+//
+// It knows nothing of how the sandbox was made (namespaces, limits and mounts
+// are in place before Run) and nothing of the host beyond one stream of frames.
+// The code it runs is hostile: it may fork, ignore signals, hold pipes open,
+// rename folders under our feet and kill every process it may.
+//
+// Invariants:
+//
+//   - Code runs as guest.CodeUID with no capability; the guest itself as uid 0
+//     of its user namespace. Neither shares a writable descriptor with the
+//     other except the pipes of a command.
+//   - All processes of a call carry a supplementary group that only this call
+//     has (its marker). They cannot drop it, and their children inherit it, so
+//     "everything of this call" is what /proc says, whatever was double-forked
+//     or moved to another session.
+//   - One thread waits for all children; an exit status exists only when that
+//     thread has reaped the process.
+//   - The frame reader never blocks: each call has a bounded inbox, and a host
+//     that overruns a window is a protocol violation, which ends the guest.
+//
+// Goroutines: the reader is Run itself; each call has one; each output pipe has
+// a pump; each stdin a feeder; one reaper; one reader for each interpreter.
+// All but the reaper and the pumps of kept background processes end with their
+// call, and Run waits for the calls.
+//
+//	call:  start --> running --exit--> drain (<= 200 ms) --> kill what is left --> exit frame
+//	                   |timeout: TERM, 2 s, KILL                 ^
+//	                   |cancel: KILL ----------------------------+
+//
+// Files: serve.go the loop; call.go one call's windows; start.go, reaper.go,
+// procs.go processes; exec.go commands; output.go, pump.go what they print;
+// cell.go, interp.go Python; files.go, put.go, open.go, list.go, remove.go files.
+package serve

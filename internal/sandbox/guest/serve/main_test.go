@@ -1,0 +1,232 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/serve"
+)
+
+// The guest under test is this test binary, started again as PID 1 of its own
+// PID and mount namespace, in a root made of the host's /usr and tmpfs. It has
+// no other isolation; that is the drivers' part.
+const roleVar = "AIRLOCK_TEST_GUEST_ROOT"
+
+func TestMain(m *testing.M) {
+	if root := os.Getenv(roleVar); root != "" {
+		if err := runGuest(root); err != nil {
+			fmt.Fprintln(os.Stderr, "test guest:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.signal_recv"))
+}
+
+func runGuest(root string) error {
+	if err := enterRoot(root); err != nil {
+		return err
+	}
+	os.Clearenv()
+	unix.Umask(0o022)
+	serve.IgnoreSignals()
+	rw, err := serve.Stream(3)
+	if err != nil {
+		return err
+	}
+	return serve.Run(rw, serve.Options{})
+}
+
+func enterRoot(root string) error {
+	type mount struct{ source, target, fstype string }
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=0755"); err != nil {
+		return err
+	}
+	mounts := []mount{{"proc", "proc", "proc"}}
+	for _, d := range []string{"usr", "bin", "sbin", "lib", "lib64", "etc", "dev"} {
+		if fi, err := os.Lstat("/" + d); err == nil && fi.Mode()&os.ModeSymlink != 0 {
+			to, err := os.Readlink("/" + d)
+			if err != nil {
+				return err
+			}
+			if err := os.Symlink(to, filepath.Join(root, d)); err != nil {
+				return err
+			}
+		} else if err == nil {
+			mounts = append(mounts, mount{"/" + d, d, ""})
+		}
+	}
+	for _, m := range mounts {
+		at := filepath.Join(root, m.target)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return err
+		}
+		flags := uintptr(0)
+		if m.fstype == "" {
+			flags = unix.MS_BIND | unix.MS_REC
+		}
+		if err := unix.Mount(m.source, at, m.fstype, flags, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	return fillRoot(root)
+}
+
+func fillRoot(root string) error {
+	for dir, mode := range map[string]os.FileMode{
+		"workspace": 0o777, "tmp": 0o777 | os.ModeSticky, "files": 0o755, "files/input": 0o755, "files/output": 0o755, "small": 0o755,
+	} {
+		at := filepath.Join(root, dir)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chmod(at, mode); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("tmpfs", filepath.Join(root, "small"), "tmpfs", 0, "mode=0777,size=256k"); err != nil {
+		return err
+	}
+	if err := unix.Chroot(root); err != nil {
+		return err
+	}
+	return os.Chdir("/")
+}
+
+// guestProcess is a started guest.
+type guestProcess struct {
+	*guest.Conn
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+}
+
+func requireRoot(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if strings.Contains(os.Getenv("AIRLOCK_REQUIRE"), "root") {
+		tb.Fatal("must run as root")
+	}
+	tb.Skip("needs root for namespaces and a second uid")
+}
+
+// launch starts a guest and returns the host's end of its stream.
+func launch(tb testing.TB) (*exec.Cmd, net.Conn, *bytes.Buffer) {
+	tb.Helper()
+	requireRoot(tb)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "host"), os.NewFile(uintptr(fds[1]), "guest")
+	defer ours.Close()
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stderr := new(bytes.Buffer)
+	cmd := exec.Command(exe)
+	cmd.Env = []string{roleVar + "=" + tb.TempDir(), "PATH=/usr/bin:/bin"}
+	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
+		cmd.Env = append(cmd.Env, "GOCOVERDIR="+dir)
+	}
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Stderr = stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		conn.Close()
+		tb.Fatal(err)
+	}
+	return cmd, conn, stderr
+}
+
+// start returns a guest that is ended with the test.
+func start(tb testing.TB, opts guest.Options) *guestProcess {
+	tb.Helper()
+	cmd, conn, stderr := launch(tb)
+	g := &guestProcess{Conn: guest.NewConn(conn, opts), cmd: cmd, stderr: stderr}
+	tb.Cleanup(func() {
+		g.Close()
+		if err := cmd.Wait(); err != nil && !tb.Failed() {
+			tb.Errorf("guest ended badly: %v\n%s", err, stderr)
+		}
+		if tb.Failed() && stderr.Len() > 0 {
+			tb.Logf("guest stderr: %s", stderr)
+		}
+	})
+	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
+	defer cancel()
+	if err := g.Ready(ctx); err != nil {
+		tb.Fatalf("guest not ready: %v", err)
+	}
+	return g
+}
+
+// outcome is everything a command gave.
+type outcome struct {
+	guest.Result
+	out, err string
+}
+
+func (g *guestProcess) run(tb testing.TB, cmd guest.Command) outcome {
+	tb.Helper()
+	o, err := g.try(tb.Context(), cmd)
+	if err != nil {
+		tb.Fatalf("exec: %v", err)
+	}
+	return o
+}
+
+func (g *guestProcess) try(ctx context.Context, cmd guest.Command) (outcome, error) {
+	var out, errOut bytes.Buffer
+	if cmd.Stdout == nil {
+		cmd.Stdout = &out
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &errOut
+	}
+	res, err := g.Exec(ctx, cmd)
+	return outcome{res, out.String(), errOut.String()}, err
+}
+
+func (g *guestProcess) shell(tb testing.TB, script string) outcome {
+	tb.Helper()
+	return g.run(tb, guest.Command{Shell: script, Timeout: 30 * time.Second})
+}
+
+// processes counts what runs in the guest's namespace beside the guest and the
+// counting command.
+func (g *guestProcess) processes(tb testing.TB) int {
+	tb.Helper()
+	o := g.run(tb, guest.Command{Argv: []string{"python3", "-c", "import os; print(sum(p.isdigit() and int(p) not in (1, os.getpid()) for p in os.listdir('/proc')))"}})
+	n := 0
+	if _, err := fmt.Sscan(o.out, &n); err != nil {
+		tb.Fatalf("count processes: %q %q", o.out, o.err)
+	}
+	return n
+}
+
+var errTest = errors.New("test")

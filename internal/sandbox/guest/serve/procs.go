@@ -1,0 +1,228 @@
+package serve
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stopPasses bounds the hunt for processes that fork while they are stopped;
+// each pass leaves only those that were born during it.
+const stopPasses = 200
+
+// nobody is true if no process but the guest exists. It costs one system call
+// and answers most questions at the end of a command.
+func (p *procs) nobody() bool {
+	return p.pid1 && syscall.Kill(-1, 0) == syscall.ESRCH
+}
+
+// any tells whether a process carries the marker. Zombies count: someone has
+// yet to reap them.
+func (p *procs) any(marker uint32) bool {
+	if p.nobody() {
+		return false
+	}
+	if p.only(marker) {
+		return true
+	}
+	return len(p.members(marker, true)) > 0
+}
+
+// only is true if every process that exists carries the marker.
+func (p *procs) only(marker uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.onlyLocked(marker)
+}
+
+func (p *procs) onlyLocked(marker uint32) bool {
+	_, ours := p.marks[marker]
+	return p.pid1 && ours && len(p.marks) == 1
+}
+
+// kill ends every process with the marker and returns when they are gone.
+func (p *procs) kill(marker uint32) {
+	if p.nobody() {
+		return
+	}
+	p.mu.Lock()
+	// Under the lock no other call can start a process between the look and
+	// the kill. The kernel then reaches all of them at once.
+	alone := p.onlyLocked(marker)
+	if alone {
+		_ = syscall.Kill(-1, syscall.SIGKILL) // ESRCH: none is left
+	}
+	p.mu.Unlock()
+	if !alone {
+		p.hunt(marker, 0)
+	}
+	p.waitGone(marker, 0)
+}
+
+// hunt stops all processes with the marker but one, until a pass finds no new
+// one, and kills them. Killing one by one would let the others use the time and
+// the free places to fork.
+func (p *procs) hunt(marker uint32, except int) int {
+	stopped := map[int]bool{}
+	for range stopPasses {
+		fresh := false
+		for _, pid := range p.members(marker, false) {
+			if pid == except || stopped[pid] {
+				continue
+			}
+			stopped[pid], fresh = true, true
+			p.signalMember(marker, pid, syscall.SIGSTOP)
+		}
+		if !fresh {
+			break
+		}
+	}
+	for pid := range stopped {
+		p.signalMember(marker, pid, syscall.SIGKILL)
+	}
+	return len(stopped)
+}
+
+// waitGone returns when no process with the marker is left but except. A process
+// that the kernel cannot end keeps it here; the host then gives the guest up.
+func (p *procs) waitGone(marker uint32, except int) {
+	wait := time.Millisecond
+	for p.left(marker, except) {
+		t := time.NewTimer(wait)
+		select {
+		case <-p.reaped:
+		case <-t.C:
+			// One that was born during the last pass.
+			if wait = min(2*wait, 50*time.Millisecond); wait > 4*time.Millisecond {
+				p.hunt(marker, except)
+			}
+		}
+		t.Stop()
+	}
+}
+
+func (p *procs) left(marker uint32, except int) bool {
+	if except == 0 {
+		return p.any(marker)
+	}
+	return len(p.others(marker, except)) > 0
+}
+
+// others are the living processes with the marker besides one.
+func (p *procs) others(marker uint32, except int) []int {
+	list := p.members(marker, false)
+	n := 0
+	for _, pid := range list {
+		if pid != except {
+			list[n] = pid
+			n++
+		}
+	}
+	return list[:n]
+}
+
+// killKept ends what Keep calls have left.
+func (p *procs) killKept() {
+	p.mu.Lock()
+	kept := make([]uint32, 0, len(p.marks))
+	for m := range p.marks {
+		kept = append(kept, m)
+	}
+	p.mu.Unlock()
+	for _, m := range kept {
+		p.kill(m)
+		p.unmark(m, false)
+	}
+}
+
+// members reads from /proc which processes carry the marker.
+func (p *procs) members(marker uint32, zombies bool) []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	want := strconv.AppendUint(nil, uint64(marker), 10)
+	self := os.Getpid()
+	buf := make([]byte, 4096)
+	var list []int
+	for {
+		names, err := dir.Readdirnames(256)
+		for _, name := range names {
+			pid, nerr := strconv.Atoi(name)
+			if nerr == nil && pid != self && carries(int(dir.Fd()), name, want, zombies, buf) {
+				list = append(list, pid)
+			}
+		}
+		if err != nil {
+			return list // io.EOF, or /proc is gone with the sandbox
+		}
+	}
+}
+
+// carries reads name/status below the folder proc, or status in it if name is empty.
+func carries(proc int, name string, marker []byte, zombies bool, buf []byte) bool {
+	path := "status"
+	if name != "" {
+		path = name + "/status"
+	}
+	fd, err := unix.Openat(proc, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	n, err := unix.Read(fd, buf)
+	unix.Close(fd)
+	if err != nil && err != io.EOF {
+		return false
+	}
+	status := buf[:max(n, 0)]
+	if !hasGroup(status, marker) {
+		return false
+	}
+	if zombies {
+		return true
+	}
+	state := field(status, "\nState:\t")
+	return len(state) == 0 || (state[0] != 'Z' && state[0] != 'X')
+}
+
+// field returns the rest of the line that begins with key.
+func field(status []byte, key string) []byte {
+	_, rest, ok := bytes.Cut(status, []byte(key))
+	if !ok {
+		return nil
+	}
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	return line
+}
+
+// hasGroup relies on code having exactly one supplementary group. The name of a
+// process, which code chooses, cannot fake a line: the kernel escapes newlines.
+func hasGroup(status, marker []byte) bool {
+	return bytes.Equal(bytes.TrimSpace(field(status, "\nGroups:\t")), marker)
+}
+
+// signalMember signals a process that was seen with the marker. The open folder
+// in /proc pins the process, so that a number used again is not hit.
+func (p *procs) signalMember(marker uint32, pid int, sig syscall.Signal) {
+	name := strconv.Itoa(pid)
+	fd, err := unix.Open("/proc/"+name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	want := strconv.AppendUint(nil, uint64(marker), 10)
+	if !carries(fd, "", want, false, make([]byte, 4096)) {
+		return
+	}
+	err = unix.PidfdSendSignal(fd, sig, nil, 0)
+	if err != nil && err != unix.ESRCH {
+		// A kernel (gVisor) that takes no such folder for a pidfd.
+		_ = syscall.Kill(pid, sig)
+	}
+}
