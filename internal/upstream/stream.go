@@ -13,10 +13,11 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
-var (
-	errEnded  = errors.New("answer ended before message_stop")
-	errSilent = errors.New("answer went silent")
-)
+// ErrEnded: the answer ended before message_stop. Some upstreams leave that
+// event out, so whoever saw a stop reason may take the answer as complete.
+var ErrEnded = errors.New("answer ended before message_stop")
+
+var errSilent = errors.New("answer went silent")
 
 // Stream is an open streamed answer. It is used by one goroutine and must be
 // closed.
@@ -87,7 +88,7 @@ func (s *Stream) readError(ctx context.Context, err error) error {
 		return s.e.unreadable(errors.New("answer is not an event stream"))
 	}
 	if errors.Is(err, io.EOF) {
-		err = errEnded
+		err = ErrEnded
 	}
 	return &wire.Error{Type: wire.TypeAPI, Status: http.StatusBadGateway, Message: "The upstream's answer broke off.", Err: fmt.Errorf("upstream %s: %w", s.e.Name, err)}
 }

@@ -1,0 +1,157 @@
+package codeexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/airlock-sandbox/airlock/internal/claude"
+	"github.com/airlock-sandbox/airlock/internal/container"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// errCallLimit ends the context of a call that passed Limits.Call.
+var errCallLimit = errors.New("call limit reached")
+
+// runner starts code in a sandbox.
+type runner interface {
+	Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error)
+	Cell(ctx context.Context, c sandbox.Cell) (sandbox.CellResult, error)
+}
+
+// files reads and writes inside a sandbox.
+type files interface {
+	Put(ctx context.Context, path string, r io.Reader, o guest.PutOptions) error
+	Get(ctx context.Context, path string, o guest.GetOptions) (io.ReadCloser, sandbox.FileInfo, error)
+	Stat(ctx context.Context, path string, o guest.StatOptions) (sandbox.FileInfo, error)
+	List(ctx context.Context, dir string, depth, limit int) ([]sandbox.FileInfo, error)
+}
+
+// machine is what a call needs of a sandbox.
+type machine interface {
+	runner
+	files
+}
+
+// place is what a call needs of a lease.
+type place interface {
+	Machine(ctx context.Context) (machine, error)
+	OutputDir(ctx context.Context, id string) (string, error)
+	Export(ctx context.Context, id string) (ids, notes []string, err error)
+	NoteREPL(ctx context.Context, holds bool) error
+	REPLLost() bool
+}
+
+// leasePlace is a container.Lease as a place.
+type leasePlace struct{ *container.Lease }
+
+func (p leasePlace) Machine(ctx context.Context) (machine, error) {
+	sb, err := p.Sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sb, nil
+}
+
+func (p leasePlace) Export(ctx context.Context, id string) (ids, notes []string, err error) {
+	made, notes, err := p.Lease.Export(ctx, id)
+	for _, f := range made {
+		ids = append(ids, string(f.ID))
+	}
+	return ids, notes, err
+}
+
+func (r *Runner) place() place { return leasePlace{r.Lease} }
+
+func (r *Runner) log() *slog.Logger {
+	if r.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return r.Log
+}
+
+func (r *Runner) limits() Limits {
+	l, def := r.Limits, DefaultLimits()
+	if l.Command == 0 {
+		l.Command = def.Command
+	}
+	if l.Call == 0 {
+		l.Call = def.Call
+	}
+	if l.Cell == 0 {
+		l.Cell = def.Cell
+	}
+	return l
+}
+
+// run is Run over any place.
+func (r *Runner) run(ctx context.Context, p place, c Call) (*claude.Node, error) {
+	callCtx, cancel := context.WithTimeoutCause(ctx, r.limits().Call, errCallLimit)
+	defer cancel()
+	b, err := r.dispatch(callCtx, p, c)
+	if err == nil {
+		return b, nil
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	te := asToolError(err)
+	r.log().InfoContext(ctx, "tool call ended with an error", "tool", c.Name, "call_id", c.ID, "error_code", string(te.Code), "error", te)
+	return ErrorBlock(c, te.Code, te.Message), nil
+}
+
+func (r *Runner) dispatch(ctx context.Context, p place, c Call) (*claude.Node, error) {
+	if !c.Input.Is(claude.Object) {
+		return nil, invalid("input: an object is required.")
+	}
+	switch {
+	case !r.Version.Offers(c.Name):
+		return nil, invalid("the tool is not offered by " + string(r.Version) + ".")
+	case c.Name == ToolBash:
+		return r.bash(ctx, p, c)
+	case c.Name == ToolCell:
+		return r.cell(ctx, p, c)
+	}
+	return r.edit(ctx, p, c)
+}
+
+// asToolError says which tool error an error is. What is not known to be the
+// call's own fault is unavailable, and its text goes to the log only.
+func asToolError(err error) *ToolError {
+	var te *ToolError
+	var we *wire.Error
+	switch {
+	case errors.As(err, &te):
+		return te
+	case errors.Is(err, errCallLimit), errors.Is(err, sandbox.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
+		return &ToolError{Code: CodeTimeExceeded, Message: messageCallExpiry, Err: err}
+	case errors.As(err, &we) && we.Type == wire.TypeRateLimit:
+		return &ToolError{Code: CodeTooMany, Message: "Too many calls run at once.", Err: err}
+	}
+	return &ToolError{Code: CodeUnavailable, Message: messageNoSandbox, Err: err}
+}
+
+// outputDir makes the output folder of a call. The id of a call that a client
+// replays may hold anything, so an odd one is replaced for the folder.
+func (r *Runner) outputDir(ctx context.Context, p place, c Call) (id, dir string, err error) {
+	id = c.ID
+	for _, ch := range id {
+		if !(ch >= 'a' && ch <= 'z' || ch >= 'A' && ch <= 'Z' || ch >= '0' && ch <= '9' || ch == '_' || ch == '-') {
+			id = ""
+			break
+		}
+	}
+	if id == "" || len(id) > 100 {
+		id = wire.NewID("call")
+	}
+	dir, err = p.OutputDir(ctx, id)
+	if err != nil {
+		return "", "", fmt.Errorf("make output folder: %w", err)
+	}
+	return id, dir, nil
+}

@@ -1,0 +1,336 @@
+package messages
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/claude"
+	"github.com/airlock-sandbox/airlock/internal/codeexec"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/upstream"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// turn is one response under way.
+type turn struct {
+	s     *Service
+	req   *request
+	e     *upstream.Endpoint
+	place place
+	files loaded
+	out   *sink
+	usage usage
+
+	usageStart, usageDelta *claude.Node // of the upstream answer under way
+	ids                    map[string]bool
+}
+
+// create serves one Messages request.
+func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, w http.ResponseWriter) error {
+	e, err := s.Upstreams.For(r.Model())
+	if err != nil {
+		return err
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	p, err := s.containers().Acquire(ctx, c, r.container.ID)
+	if err != nil {
+		return err
+	}
+	defer p.Release(ctx)
+	files, err := s.loadFiles(ctx, c, r, p)
+	if err != nil {
+		return err
+	}
+	t := &turn{s: s, req: r, e: e, place: p, files: files}
+	if r.version == "" && !r.Stream() {
+		return t.plain(ctx, w)
+	}
+	// A sandbox that cannot be had is told with a status and not in the middle
+	// of a stream, as far as it is known that one is needed.
+	if r.version != "" && (r.container.ID != "" || len(r.deferred) > 0) {
+		if err := p.Open(ctx); err != nil {
+			return err
+		}
+	}
+	t.out = newSink(w, r.Stream(), or(s.PingEvery, DefaultPingEvery))
+	defer t.out.stop()
+	return t.answer(ctx, w)
+}
+
+// plain relays a request that needs neither code nor a stream, as it is.
+func (t *turn) plain(ctx context.Context, w http.ResponseWriter) error {
+	m, err := t.e.Message(ctx, t.s.call(t.req, nil, t.files))
+	if err != nil {
+		return err
+	}
+	t.place.Release(ctx)
+	if shown := t.place.Shown(); shown != nil {
+		m.Set("container", shown)
+	}
+	return wire.WriteJSON(w, http.StatusOK, m)
+}
+
+// answer runs the loop and ends the response.
+func (t *turn) answer(ctx context.Context, w http.ResponseWriter) error {
+	err := t.loop(ctx)
+	t.out.stop()
+	switch {
+	case err == nil && t.out.stream != nil:
+		return nil
+	case err == nil:
+		return wire.WriteJSON(w, http.StatusOK, t.out.sum.Message())
+	case t.out.stream == nil || !t.out.begun():
+		return err
+	}
+	// The status is gone; the error is logged here because nobody else sees it.
+	t.s.log().WarnContext(ctx, "stream ended with an error", "request_id", wire.RequestID(ctx), "error", err)
+	if ctx.Err() == nil || context.Cause(ctx) != context.Canceled { //nolint:errorlint // the bare cause means that the client left
+		if err := t.out.fail(ctx, err); err != nil {
+			t.s.log().InfoContext(ctx, "client left before the error", "error", err)
+		}
+	}
+	return nil
+}
+
+// loop asks the upstream and runs the calls of its answers until one answer
+// ends the response.
+func (t *turn) loop(ctx context.Context) error {
+	if err := t.runDeferred(ctx); err != nil {
+		return err
+	}
+	limit := or(t.s.MaxIterations, DefaultMaxIterations)
+	for i := 1; ; i++ {
+		rep, err := t.ask(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case len(rep.calls) == 0 || !runnable(rep.stop):
+			return t.finish(ctx, rep.stop, rep.delta)
+		case rep.clients > 0:
+			// One group of our calls and the client's: nothing runs until the
+			// client has answered, and then ours run first.
+			return t.pause(ctx, "tool_use")
+		case i >= limit:
+			return t.pause(ctx, "pause_turn")
+		}
+		for _, c := range rep.calls {
+			if err := t.run(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// runnable reports whether the calls of an answer with that stop reason are
+// complete. An answer cut by max_tokens may have half a command in it.
+func runnable(stop string) bool {
+	switch stop {
+	case "max_tokens", "refusal", "model_context_window_exceeded", "compaction":
+		return false
+	}
+	return true
+}
+
+// ask relays one upstream answer.
+func (t *turn) ask(ctx context.Context) (reply, error) {
+	first, idle := or(t.s.FirstEvent, DefaultFirstEvent), or(t.s.Idle, DefaultIdle)
+	var made []*claude.Node
+	if t.out.sum.Message() != nil {
+		made = t.out.sum.Blocks()
+	}
+	stream, err := t.e.Open(ctx, t.s.call(t.req, made, t.files), first)
+	if err != nil {
+		return reply{}, err
+	}
+	defer stream.Close()
+	t.usageStart, t.usageDelta = nil, nil
+	r := relay{t: t}
+	rep, err := r.pump(ctx, stream, first, idle)
+	if err != nil {
+		return rep, err
+	}
+	t.usage.add(overlay(t.usageStart, t.usageDelta))
+	return rep, nil
+}
+
+// begin sends message_start for the first upstream answer and hides it for the
+// later ones.
+func (t *turn) begin(m *claude.Node) error {
+	if t.out.sum.Message() != nil {
+		return nil
+	}
+	if t.req.version == "" {
+		m = m.Shallow()
+		m.Set("content", claude.NewArray())
+		if shown := t.place.Shown(); shown != nil {
+			m.Set("container", shown)
+		}
+		return t.out.send(claude.NewObject("type", "message_start", "message", m))
+	}
+	var first usage
+	first.add(m.Get("usage"))
+	told := first.start()
+	t.usage.startCreated5m, t.usage.startCreate1h = first.created5m, first.created1h
+	return t.start(m.Get("id").Str(), m.Get("model").Str(), told)
+}
+
+func (t *turn) start(id, model string, told *claude.Node) error {
+	if !strings.HasPrefix(id, "msg_") {
+		id = wire.NewID("msg")
+	}
+	if model == "" {
+		model = t.req.Model()
+	}
+	message := claude.NewObject("id", id, "type", "message", "role", "assistant", "model", model, "content", claude.NewArray(),
+		"stop_reason", nil, "stop_sequence", nil, "stop_details", nil, "container", t.place.Shown(), "usage", told)
+	return t.out.send(claude.NewObject("type", "message_start", "message", message))
+}
+
+// runDeferred runs the calls that the continued response left open.
+func (t *turn) runDeferred(ctx context.Context) error {
+	if len(t.req.deferred) == 0 {
+		return nil
+	}
+	if err := t.start("", "", (&usage{}).start()); err != nil {
+		return err
+	}
+	for _, c := range t.req.deferred {
+		if err := t.run(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs one call and sends its result.
+func (t *turn) run(ctx context.Context, c codeexec.Call) error {
+	t.usage.executions++
+	result, err := t.place.Run(ctx, t.req.version, c)
+	if err != nil {
+		return err
+	}
+	return t.out.block(len(t.out.sum.Blocks()), result)
+}
+
+// pause ends the response with calls of ours unanswered. The container exists
+// from then on: its id is what the client continues with.
+func (t *turn) pause(ctx context.Context, stop string) error {
+	if err := t.place.Ensure(ctx); err != nil {
+		return err
+	}
+	return t.finish(ctx, stop, nil)
+}
+
+// finish sends the end of the message. The container's turn ends before, so
+// that what the client is told is safe on disk and its next request finds the
+// container free.
+func (t *turn) finish(ctx context.Context, stop string, from *claude.Node) error {
+	t.place.Release(ctx)
+	e := claude.NewObject("type", "message_delta")
+	if from != nil {
+		e = from.Shallow()
+	}
+	delta := claude.NewObject()
+	if d := e.Get("delta"); d.Is(claude.Object) {
+		delta = d.Shallow()
+	}
+	delta.Set("stop_reason", stopNode(stop))
+	shown := t.place.Shown()
+	if t.req.version != "" {
+		for _, name := range []string{"stop_sequence", "stop_details"} {
+			if delta.Get(name) == nil {
+				delta.Set(name, claude.NewNull())
+			}
+		}
+		delta.Set("container", claude.NewNull())
+		e.Set("usage", t.usage.final())
+	}
+	if shown != nil {
+		delta.Set("container", shown)
+	}
+	e.Set("delta", delta)
+	if err := t.out.send(e); err != nil {
+		return err
+	}
+	return t.out.send(claude.NewObject("type", "message_stop"))
+}
+
+func stopNode(stop string) *claude.Node {
+	if stop == "" {
+		return claude.NewString("end_turn")
+	}
+	return claude.NewString(stop)
+}
+
+// taken reports whether an id stands in the conversation already.
+func (t *turn) taken(id string) bool {
+	if t.ids == nil {
+		t.ids = map[string]bool{}
+		for _, m := range t.req.Messages() {
+			for _, b := range claude.Blocks(m) {
+				t.ids[b.Get("id").Str()] = true
+			}
+		}
+	}
+	was := t.ids[id]
+	t.ids[id] = true
+	return was
+}
+
+// call builds the request to the upstream.
+func (s *Service) call(r *request, made []*claude.Node, files loaded) upstream.Call {
+	body := r.Root.Shallow()
+	body.Delete("container")
+	if r.touched() || len(files.sources) > 0 {
+		body.Set("messages", upstreamMessages(r.Messages(), made, files))
+	}
+	if system := body.Get("system"); system != nil && len(files.sources) > 0 {
+		body.Set("system", files.inline(system))
+	}
+	if tools := body.Get("tools"); tools.Is(claude.Array) {
+		body.Set("tools", upstreamTools(tools.Items, r.version, s.Library))
+	}
+	if choice := body.Get("tool_choice"); choice != nil {
+		body.Set("tool_choice", upstreamChoice(choice, r.version))
+	}
+	if !r.counting && r.version != "" {
+		body.Set("stream", claude.NewBool(true))
+	}
+	return upstream.Call{Body: body.Bytes(), Betas: r.betas}
+}
+
+// touched reports whether the upstream would not understand the messages as
+// they are.
+func (r *request) touched() bool {
+	if r.version != "" {
+		return true
+	}
+	for _, m := range r.Messages() {
+		for _, b := range claude.Blocks(m) {
+			if isServerCall(b) || codeexec.IsResultType(b.Type()) || b.Type() == "container_upload" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *Service) log() *slog.Logger {
+	if s.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return s.Log
+}
+
+func or[T int | int64 | time.Duration](v, def T) T {
+	if v == 0 {
+		return def
+	}
+	return v
+}

@@ -1,0 +1,83 @@
+package messages
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/airlock-sandbox/airlock/internal/claude"
+	"github.com/airlock-sandbox/airlock/internal/codeexec"
+	"github.com/airlock-sandbox/airlock/internal/container"
+	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// places gives out containers for the time of one response.
+type places interface {
+	Acquire(ctx context.Context, c tenant.Caller, id string) (place, error)
+}
+
+// place is the container of one response as the loop sees it; it may not exist
+// yet. Release may be called twice.
+type place interface {
+	// Shown is the container as the client is told it, nil while there is none.
+	Shown() *claude.Node
+	// Ensure makes the container exist, Open its sandbox too.
+	Ensure(ctx context.Context) error
+	Open(ctx context.Context) error
+	AddFile(ctx context.Context, c tenant.Caller, f *file.File) (string, error)
+	// Run runs one call; the error is that of ctx.
+	Run(ctx context.Context, v codeexec.Version, c codeexec.Call) (*claude.Node, error)
+	Release(ctx context.Context)
+}
+
+// leases is container.Service as places.
+type leases struct {
+	containers *container.Service
+	limits     codeexec.Limits
+	log        *slog.Logger
+}
+
+func (l leases) Acquire(ctx context.Context, c tenant.Caller, id string) (place, error) {
+	lease, err := l.containers.Acquire(ctx, c, container.ID(id))
+	if err != nil {
+		return nil, err
+	}
+	return leased{Lease: lease, limits: l.limits, log: l.log}, nil
+}
+
+type leased struct {
+	*container.Lease
+	limits codeexec.Limits
+	log    *slog.Logger
+}
+
+func (l leased) Shown() *claude.Node {
+	c := l.Container()
+	if c == nil {
+		return nil
+	}
+	return claude.NewObject("id", string(c.ID), "expires_at", wire.FormatTime(c.ExpiresAt), "skills", claude.NewArray())
+}
+
+func (l leased) Ensure(ctx context.Context) error {
+	_, err := l.Lease.Ensure(ctx)
+	return err
+}
+
+func (l leased) Open(ctx context.Context) error {
+	_, err := l.Sandbox(ctx)
+	return err
+}
+
+func (l leased) Run(ctx context.Context, v codeexec.Version, c codeexec.Call) (*claude.Node, error) {
+	r := codeexec.Runner{Lease: l.Lease, Version: v, Limits: l.limits, Log: l.log}
+	return r.Run(ctx, c)
+}
+
+func (s *Service) containers() places {
+	if s.places != nil {
+		return s.places
+	}
+	return leases{s.Containers, s.Limits, s.Log}
+}
