@@ -216,21 +216,17 @@ func (o *askOptions) converse(ctx context.Context, c *client, t *transcript, vie
 		if err != nil {
 			return nil, err
 		}
-		result.StopReason = a.StopReason
-		content, err := json.Marshal(a.Content)
-		if err != nil {
-			return nil, err
+		result.StopReason = a.stopReason()
+		if content := a.Message().Get("content"); len(content.Elems()) > 0 {
+			t.Messages = append(t.Messages, message{Role: "assistant", Content: content.Bytes()})
 		}
-		if len(a.Content) > 0 {
-			t.Messages = append(t.Messages, message{Role: "assistant", Content: content})
-		}
-		if a.Container != "" {
-			t.Container = a.Container
+		if id := a.container(); id != "" {
+			t.Container = id
 		}
 		if err := o.fetch(ctx, c, view.notes, a.outputFiles(), result); err != nil {
 			return nil, err
 		}
-		if a.StopReason != "pause_turn" {
+		if result.StopReason != "pause_turn" {
 			break
 		}
 	}
@@ -243,7 +239,7 @@ func (o *askOptions) converse(ctx context.Context, c *client, t *transcript, vie
 }
 
 // turn is one request. A conversation outlives its container: when that has expired, the turn goes to a new one.
-func (o *askOptions) turn(ctx context.Context, c *client, t *transcript, view *askView) (answer, error) {
+func (o *askOptions) turn(ctx context.Context, c *client, t *transcript, view *askView) (*answer, error) {
 	r := messagesRequest{
 		Model: t.Model, MaxTokens: o.maxTokens, Container: t.Container, Messages: t.Messages,
 		Tools: []any{map[string]any{"type": "code_execution_20260120", "name": "code_execution"}},

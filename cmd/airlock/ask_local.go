@@ -50,11 +50,11 @@ func (o *askOptions) startHere(ctx context.Context, n notes) (_ *client, stop fu
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}
-	drain := make(chan struct{})
+	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(context.WithoutCancel(ctx), l, drain) }()
+	go func() { ended <- s.Serve(serving, l) }()
 	stop = func() {
-		close(drain)
+		drain()
 		s.Cut() // the only client is this command, and it is done
 		if err := errors.Join(<-ended, s.Close()); err != nil {
 			n.line("server: %v", err)

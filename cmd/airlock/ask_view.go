@@ -1,10 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/airlock-sandbox/airlock/internal/claude"
 )
 
 // askView shows an answer as it comes: its text on standard output, what the tools do on standard error.
@@ -33,24 +34,22 @@ func (v *askView) endText() {
 	}
 }
 
-func (v *askView) started(b block) {
-	if b.str("type") == "text" {
-		v.text(b.str("text"))
+func (v *askView) started(b *claude.Node) {
+	if b.Type() == "text" {
+		v.text(b.Get("text").Str())
 	}
 }
 
-func (v *askView) finished(b block) {
-	switch b.str("type") {
-	case "server_tool_use", "tool_use":
+func (v *askView) finished(b *claude.Node) {
+	switch kind := b.Type(); {
+	case kind == "text":
+		v.endText()
+	case kind == "server_tool_use" || kind == "tool_use":
 		v.endText()
 		v.line("%s", toolLine(b))
-	case "text":
+	case strings.HasSuffix(kind, "_tool_result"):
 		v.endText()
-	default:
-		if strings.HasSuffix(b.str("type"), "_tool_result") {
-			v.endText()
-			v.line("%s", resultLine(b))
-		}
+		v.line("%s", resultLine(b.Get("content")))
 	}
 }
 
@@ -58,42 +57,31 @@ func (v *askView) finished(b block) {
 const shown = 160
 
 // toolLine says what a tool is asked to do.
-func toolLine(b block) string {
-	raw, err := json.Marshal(b["input"])
-	if err != nil {
-		return b.str("name")
-	}
-	var in struct {
-		Command string `json:"command"`
-		Path    string `json:"path"`
-		Code    string `json:"code"`
-	}
-	_ = json.Unmarshal(raw, &in) // an input of another shape shows as the bare name
-	switch b.str("name") {
+func toolLine(b *claude.Node) string {
+	in := b.Get("input")
+	switch name := b.Get("name").Str(); name {
 	case "bash_code_execution":
-		return "$ " + firstLine(in.Command)
+		return "$ " + firstLine(in.Get("command").Str())
 	case "text_editor_code_execution":
-		return in.Command + " " + printable(in.Path)
+		return in.Get("command").Str() + " " + firstLine(in.Get("path").Str())
 	case "code_execution":
-		return "python: " + firstLine(in.Code)
+		return "python: " + firstLine(in.Get("code").Str())
 	default:
-		return b.str("name")
+		return name
 	}
 }
 
 // resultLine says how it ended, with the last line of what it complained about.
-func resultLine(b block) string {
-	result, _ := b["content"].(map[string]any)
-	r := block(result)
-	if code := r.str("error_code"); code != "" {
-		return strings.TrimSpace("  failed: " + code + " " + firstLine(r.str("error_message")))
+func resultLine(result *claude.Node) string {
+	if code := result.Get("error_code").Str(); code != "" {
+		return strings.TrimRight("  failed: "+code+" "+firstLine(result.Get("error_message").Str()), " ")
 	}
-	code, ok := r["return_code"].(json.Number)
-	if !ok || code == "0" {
+	code, ok := result.Get("return_code").Int()
+	if !ok || code == 0 {
 		return "  ok"
 	}
-	lines := strings.Split(strings.TrimSpace(r.str("stderr")), "\n")
-	return fmt.Sprintf("  exit %s %s", code, firstLine(lines[len(lines)-1]))
+	lines := strings.Split(strings.TrimSpace(result.Get("stderr").Str()), "\n")
+	return fmt.Sprintf("  exit %d %s", code, firstLine(lines[len(lines)-1]))
 }
 
 // firstLine is the first line with anything on it, cut to what a terminal shows well.

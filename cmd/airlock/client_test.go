@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -147,5 +148,26 @@ func TestRemotePaths(t *testing.T) {
 func TestTerminalControlIsTakenOut(t *testing.T) {
 	if got := printable("a\x1b[2Jb\u202ec\u009bd\ne"); got != "a\ufffd[2Jb\ufffdc\ufffdd\ne" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestDownloadOfAMissingFileWritesNothing(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/content") {
+			_, _ = w.Write([]byte(`{"id":"file_1","filename":"a.txt","size_bytes":3}`))
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"type":"error","error":{"type":"not_found_error","message":"Not found"}}`))
+	}))
+	defer srv.Close()
+	dir := t.TempDir()
+	c := &client{url: srv.URL, http: srv.Client()}
+	if _, path, err := c.download(t.Context(), notes{w: io.Discard}, "file_1", dir); err == nil {
+		t.Errorf("an error became the file %s", path)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

@@ -7,14 +7,13 @@ import (
 	"testing"
 )
 
-func feed(t *testing.T, lines ...string) (answer, string) {
+func feed(t *testing.T, lines ...string) (*answer, string) {
 	t.Helper()
-	var a answer
+	a := &answer{}
 	var out bytes.Buffer
 	view := &askView{notes: notes{w: &out}, out: &out}
-	acc := accumulator{answer: &a, watch: view}
 	for _, l := range lines {
-		if _, err := acc.add([]byte(l)); err != nil {
+		if err := a.add([]byte(l), view); err != nil {
 			t.Fatalf("%s: %v", l, err)
 		}
 	}
@@ -38,16 +37,13 @@ func TestStreamIsAccumulatedLosslessly(t *testing.T) {
 		`{"type":"content_block_stop","index":2}`,
 		`{"type":"message_delta","delta":{"stop_reason":"end_turn","container":{"id":"container_1"}}}`,
 	)
-	got, err := json.Marshal(a.Content[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{"caller":{"type":"direct"},"id":"srvtoolu_1","input":{"command":"echo hi\nls"},"name":"bash_code_execution","type":"server_tool_use"}`
-	if string(got) != want {
+	got := a.Blocks()[1].Text()
+	want := `{"type":"server_tool_use","id":"srvtoolu_1","name":"bash_code_execution","input":{"command":"echo hi\nls"},"caller":{"type":"direct"}}`
+	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if a.StopReason != "end_turn" || a.Container != "container_1" || strings.Join(a.outputFiles(), ",") != "file_1" {
-		t.Errorf("got %s %s %v", a.StopReason, a.Container, a.outputFiles())
+	if a.stopReason() != "end_turn" || a.container() != "container_1" || strings.Join(a.outputFiles(), ",") != "file_1" {
+		t.Errorf("got %s %s %v", a.stopReason(), a.container(), a.outputFiles())
 	}
 	if shown != "Let me look.\n$ echo hi …\n  exit 2 such file\n" {
 		t.Errorf("shown %q", shown)
@@ -55,8 +51,8 @@ func TestStreamIsAccumulatedLosslessly(t *testing.T) {
 }
 
 func TestStreamWithAGapIsAnError(t *testing.T) {
-	acc := accumulator{answer: &answer{}, watch: &askView{}}
-	if _, err := acc.add([]byte(`{"type":"content_block_start","index":1,"content_block":{"type":"text"}}`)); err == nil {
+	a, _ := feed(t, `{"type":"message_start","message":{"content":[]}}`)
+	if err := a.add([]byte(`{"type":"content_block_start","index":1,"content_block":{"type":"text"}}`), &askView{}); err == nil {
 		t.Error("a gap in the block numbers passed")
 	}
 }

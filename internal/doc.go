@@ -1,0 +1,11 @@
+// Package internal is the map of the server, and holds the checks of the house: import policy, package comments, file
+// sizes, skips, linked modules, covered cases, the compatibility register. ARCHITECTURE.md says where to look for what.
+//
+//	shapes and tools   wire claude db blob sandbox upstream   know no tenant and no product rule
+//	who                tenant                                  apps, keys, Caller, Owner and the one access rule
+//	owned things       file container
+//	engines            codeexec messages
+//	edges              server, cmd/airlock, cmd/airlock-guest
+//
+// Arrows point from below to above only; deps_test.go has the list.
+package internal

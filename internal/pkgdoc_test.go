@@ -1,0 +1,184 @@
+package internal
+
+import (
+	"fmt"
+	"go/ast"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestEveryPackageHasAComment(t *testing.T) {
+	t.Parallel()
+	documented, seen := map[string]bool{}, map[string]bool{}
+	for _, f := range allSources(t) {
+		if f.test && !strings.HasPrefix(f.path, "e2e/") {
+			continue
+		}
+		seen[f.dir()] = true
+		if f.ast.Doc == nil {
+			continue
+		}
+		text := f.ast.Doc.Text()
+		if strings.HasPrefix(text, "Package "+f.ast.Name.Name+" ") || strings.HasPrefix(text, "Command "+filepath.Base(f.dir())+" ") {
+			documented[f.dir()] = true
+		}
+	}
+	for dir := range seen {
+		if !documented[dir] {
+			t.Errorf("%s has no comment that begins with \"Package name \" or \"Command name \"", dir)
+		}
+	}
+}
+
+const (
+	maxFileLines     = 600
+	maxFunctionLines = 80
+)
+
+// longFunctions may pass the limit: flat tables and switches.
+var longFunctions = map[string]bool{}
+
+func TestFilesAndFunctionsKeepTheirSize(t *testing.T) {
+	t.Parallel()
+	type function struct {
+		name  string
+		lines int
+	}
+	var functions []function
+	for _, f := range allSources(t) {
+		if f.test {
+			continue
+		}
+		if n := f.lines(); n > maxFileLines {
+			t.Errorf("%s has %d lines: split it by idea", f.path, n)
+		}
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			n := f.fset.Position(fn.End()).Line - f.fset.Position(fn.Pos()).Line + 1
+			functions = append(functions, function{f.path + ": " + fn.Name.Name, n})
+		}
+	}
+	slices.SortFunc(functions, func(a, b function) int { return b.lines - a.lines })
+	for i, fn := range functions {
+		if i < 10 {
+			t.Logf("%4d lines  %s", fn.lines, fn.name)
+		}
+		if fn.lines > maxFunctionLines && !longFunctions[fn.name] {
+			t.Errorf("%s has %d lines", fn.name, fn.lines)
+		}
+	}
+}
+
+func TestNoFileOrPackageIsNamedAfterNothing(t *testing.T) {
+	t.Parallel()
+	bad := []string{"util", "utils", "helper", "helpers", "misc", "common", "types", "models", "handlers", "repository"}
+	for _, f := range allSources(t) {
+		base := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(f.path), ".go"), "_test")
+		if slices.Contains(bad, base) || slices.Contains(bad, f.ast.Name.Name) {
+			t.Errorf("%s: name it for the idea it holds", f.path)
+		}
+	}
+}
+
+// An exported name that nothing but its own file's declaration mentions is either dead or should not be exported.
+func TestExportedNamesHaveAUser(t *testing.T) {
+	t.Parallel()
+	declared, used := map[string]string{}, map[string]int{}
+	for _, f := range allSources(t) {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				used[id.Name]++
+			}
+			return true
+		})
+		if f.test || !strings.HasPrefix(f.path, "internal/") {
+			continue
+		}
+		for _, name := range exportedTopLevel(f.ast) {
+			declared[name] = f.path
+		}
+	}
+	for name, path := range declared {
+		if used[name] < 2 {
+			t.Errorf("%s: %s is exported and has no user", path, name)
+		}
+	}
+}
+
+// exportedTopLevel lists exported functions, methods, types and variables; constants of an enumeration are data.
+func exportedTopLevel(f *ast.File) []string {
+	var names []string
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Name.IsExported() && d.Recv == nil {
+				names = append(names, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if ts, ok := s.(*ast.TypeSpec); ok && ts.Name.IsExported() {
+					names = append(names, ts.Name.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// skipCall describes one call of t.Skip with its constant text.
+func skipCall(f *sourceFile, call *ast.CallExpr) (string, bool) {
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || !slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, sel.Sel.Name) {
+		return "", false
+	}
+	reason := ""
+	if len(call.Args) > 0 {
+		if lit, ok := call.Args[0].(*ast.BasicLit); ok {
+			reason = lit.Value
+		}
+	}
+	return fmt.Sprintf("%s %s(%s)", f.path, sel.Sel.Name, reason), true
+}
+
+func TestEverySkipIsListedWithItsReason(t *testing.T) {
+	t.Parallel()
+	listed := golden(t, "testdata/skips.txt")
+	var found []string
+	for _, f := range allSources(t) {
+		if f.path == "internal/pkgdoc_test.go" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if s, ok := skipCall(f, call); ok {
+					found = append(found, s)
+				}
+			}
+			return true
+		})
+	}
+	slices.Sort(found)
+	if *update {
+		head := "# Every skip of the project: file, call, reason as written. A mode that AIRLOCK_REQUIRE names never skips.\n"
+		if err := os.WriteFile("testdata/skips.txt", []byte(head+strings.Join(found, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for _, s := range found {
+		if !slices.Contains(listed, s) {
+			t.Errorf("not in testdata/skips.txt: %s", s)
+		}
+	}
+	for _, s := range listed {
+		if !slices.Contains(found, s) {
+			t.Errorf("testdata/skips.txt lists a skip that is gone: %s", s)
+		}
+	}
+}
