@@ -16,8 +16,8 @@ import (
 type row struct {
 	bun.BaseModel `bun:"table:containers,alias:container"`
 
-	ID           string `bun:"id,pk"`
-	tenant.Owner `bun:",extend"`
+	ID string `bun:"id,pk"`
+	tenant.Owner
 	State        State       `bun:"state"`
 	RootFS       string      `bun:"rootfs"`
 	Home         string      `bun:"home"`
