@@ -67,7 +67,7 @@ def _airlock_main():
             real = reals.get(name)
             if real is None or real.closed:
                 real = io.open(
-                    fd, mode, encoding="utf-8", closefd=False, line_buffering=fd != 0,
+                    fd, mode, buffering=1, encoding="utf-8", closefd=False,
                     errors="backslashreplace" if fd == 2 else "surrogateescape",
                 )
                 reals[name] = real
@@ -241,13 +241,16 @@ def _airlock_main():
 
     def report(error, filename):
         """The traceback as a person knows it: without this file's frames."""
-        if isinstance(error, SyntaxError) and error.filename == filename:
-            error.__traceback__ = None
         tb = error.__traceback__
         while tb is not None and not tb.tb_frame.f_code.co_filename.startswith("<cell "):
             tb = tb.tb_next
-        if tb is not None:
-            error.__traceback__ = tb
+        if isinstance(error, SyntaxError) and error.filename == filename:
+            tb = None
+        error.__traceback__ = tb
+        while tb is not None and tb.tb_next is not None:
+            if tb.tb_next.tb_frame.f_code is on_interrupt.__code__:
+                tb.tb_next = None
+            tb = tb.tb_next
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         try:
             print(text, end="", file=sys.stderr)
@@ -306,6 +309,8 @@ def _airlock_main():
             continue
         keys = set_environment(head.get("env"), keys)
         restore_stdio()
+        # Again for each cell: an earlier one may have set its own.
+        signal.signal(signal.SIGINT, on_interrupt)
         before = cpu_ns()
         result = 1
         interrupted = False

@@ -11,6 +11,9 @@ import (
 // cellTimeoutCode is what timeout(1) uses.
 const cellTimeoutCode = 124
 
+// muteGrace is how long an interpreter may live after it stopped to speak.
+const muteGrace = time.Second
+
 // repl is the resident interpreter. Whoever holds the turn may use cur.
 type repl struct {
 	s    *server
@@ -169,6 +172,7 @@ func (c *cellRun) wait() {
 // ends is false if one of the two channels came first.
 func (c *cellRun) ends(timer <-chan time.Time, canceled <-chan struct{}) bool {
 	said := c.in.said
+	var mute <-chan time.Time
 	for {
 		if c.done && !c.spec.Fresh {
 			return true
@@ -176,14 +180,19 @@ func (c *cellRun) ends(timer <-chan time.Time, canceled <-chan struct{}) bool {
 		select {
 		case m, ok := <-said:
 			if !ok {
-				// It lives but no longer speaks: its code closed the channel.
+				// It is ending. If not, its code has closed the channel, and
+				// nothing would ever tell that the cell is done.
 				said = nil
 				if !c.spec.Fresh {
-					c.in.kill()
+					t := time.NewTimer(muteGrace)
+					defer t.Stop()
+					mute = t.C
 				}
 				continue
 			}
 			c.hear(m)
+		case <-mute:
+			c.in.kill()
 		case <-c.in.proc.done:
 			c.hearRest()
 			return true

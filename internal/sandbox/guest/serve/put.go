@@ -1,7 +1,7 @@
 package serve
 
 import (
-	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"io"
 	"os"
@@ -61,7 +61,9 @@ func (t *target) open(f *guest.FileSpec, p place) error {
 	if err := t.look(f, p); err != nil {
 		return err
 	}
-	t.temp = ".airlock-" + rand.Text() + ".tmp"
+	if t.temp, err = tempName(); err != nil {
+		return err
+	}
 	fd, err := openat2(t.dir, t.temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
 		t.temp = ""
@@ -69,6 +71,16 @@ func (t *target) open(f *guest.FileSpec, p place) error {
 	}
 	t.file = os.NewFile(uintptr(fd), "file")
 	return nil
+}
+
+// tempName cannot be guessed, so that code cannot sit on it. It asks the kernel
+// itself because crypto/rand would cost each guest its start-up checks.
+func tempName() (string, error) {
+	var b [16]byte
+	if _, err := unix.Getrandom(b[:], 0); err != nil {
+		return "", err
+	}
+	return ".airlock-" + hex.EncodeToString(b[:]) + ".tmp", nil
 }
 
 // look finds what the name is now: its mode is kept, a folder is refused, and
