@@ -75,31 +75,24 @@ func detectMIME(name string, head []byte) string {
 	return t
 }
 
+// preferred are the extensions of types that have several.
+var preferred = map[string]string{
+	"text/plain": ".txt", "text/html": ".html", "text/javascript": ".js", "application/yaml": ".yaml",
+	"image/jpeg": ".jpg", "image/tiff": ".tiff", "application/gzip": ".gz", "application/vnd.sqlite3": ".sqlite",
+}
+
 // extensionOf gives the extension for a type, "" when none is known.
 func extensionOf(t string) string {
-	best := ""
-	for ext, have := range byExtension {
-		// Of several the shortest, then the first, so that the choice is always the same.
-		if have == t && (best == "" || len(ext) < len(best) || (len(ext) == len(best) && ext < best)) {
-			best = ext
-		}
+	if ext, ok := preferred[t]; ok {
+		return ext
 	}
-	if best != "" {
-		return preferred(best)
+	for ext, have := range byExtension {
+		if have == t {
+			return ext
+		}
 	}
 	if m := mimetype.Lookup(t); m != nil {
 		return m.Extension()
 	}
 	return ""
-}
-
-// preferred undoes the choice where it would surprise.
-func preferred(ext string) string {
-	switch ext {
-	case ".log":
-		return ".txt"
-	case ".htm":
-		return ".html"
-	}
-	return ext
 }

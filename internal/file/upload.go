@@ -156,20 +156,26 @@ func (s *Service) discard(ctx context.Context, st *staged) {
 	}
 }
 
-// limitedReader fails when there is more than allowed, where io.LimitReader would cut silently.
+// limitedReader fails when there is more than allowed, where io.LimitReader would cut silently. An error
+// stays: bufio.Reader.Peek forgets the one it met, and the file would end there as if it were whole.
 type limitedReader struct {
 	r    io.Reader
 	left int64
+	err  error
 }
 
 func (l *limitedReader) Read(p []byte) (int, error) {
+	if l.err != nil {
+		return 0, l.err
+	}
 	if int64(len(p)) > l.left+1 {
 		p = p[:l.left+1]
 	}
 	n, err := l.r.Read(p)
 	if int64(n) > l.left {
-		return 0, ErrTooLarge
+		n, err = 0, ErrTooLarge
 	}
 	l.left -= int64(n)
+	l.err = err
 	return n, err
 }

@@ -2,11 +2,13 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/textproto"
 )
 
 // maxParts bounds the parts of one upload; ours have at most three.
@@ -34,13 +36,13 @@ func ReadMultipart(r *http.Request, fn func(p *Part) error) error {
 	if err := checkEncoding(r); err != nil {
 		return err
 	}
-	mr, err := multipartReader(r)
+	mr, tail, err := multipartReader(r)
 	if err != nil {
 		return err
 	}
 	for n := 0; ; n++ {
 		raw, err := mr.NextRawPart()
-		if err == io.EOF { //nolint:errorlint // only the bare value means the closing boundary; a wrapped one is a cut
+		if err == io.EOF && tail.closed() { //nolint:errorlint // a wrapped one is a cut
 			return nil
 		}
 		if err != nil {
@@ -55,20 +57,48 @@ func ReadMultipart(r *http.Request, fn func(p *Part) error) error {
 	}
 }
 
-func multipartReader(r *http.Request) (*multipart.Reader, error) {
+func multipartReader(r *http.Request) (*multipart.Reader, *tailReader, error) {
 	t, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || t != "multipart/form-data" {
-		return nil, Invalid("Content-Type: expected multipart/form-data.")
+		return nil, nil, Invalid("Content-Type: expected multipart/form-data.")
 	}
 	// RFC 2046 allows 70 characters.
-	if b := params["boundary"]; b == "" || len(b) > 70 {
-		return nil, Invalid("Content-Type: multipart/form-data without a valid boundary.")
+	boundary := params["boundary"]
+	if boundary == "" || len(boundary) > 70 {
+		return nil, nil, Invalid("Content-Type: multipart/form-data without a valid boundary.")
 	}
 	if r.Body == nil {
-		return nil, Invalid("body: the multipart body is missing.")
+		return nil, nil, Invalid("body: the multipart body is missing.")
 	}
-	return multipart.NewReader(bufio.NewReaderSize(r.Body, readBuffer), params["boundary"]), nil
+	tail := &tailReader{r: bufio.NewReaderSize(r.Body, readBuffer), last: []byte("\n--" + boundary + "--")}
+	return multipart.NewReader(tail, boundary), tail, nil
 }
+
+// tailReader keeps the end of what was read. mime/multipart reports the closing boundary and a body that is
+// cut inside the headers of a part with the same io.EOF; only the first has the boundary near its end.
+type tailReader struct {
+	r    io.Reader
+	tail []byte
+	last []byte
+}
+
+// tailBytes is more than multipart.Reader reads ahead of the boundary it has come to.
+const tailBytes = 16 << 10
+
+func (t *tailReader) Read(p []byte) (int, error) {
+	if t.tail == nil {
+		t.tail = append(make([]byte, 0, 2*tailBytes), '\n') // the first boundary begins the body
+	}
+	n, err := t.r.Read(p)
+	b := p[max(0, n-tailBytes):n]
+	if len(t.tail)+len(b) > cap(t.tail) {
+		t.tail = t.tail[:copy(t.tail, t.tail[max(0, len(t.tail)-tailBytes):])]
+	}
+	t.tail = append(t.tail, b...)
+	return n, err
+}
+
+func (t *tailReader) closed() bool { return bytes.Contains(t.tail, t.last) }
 
 func handPart(raw *multipart.Part, fn func(p *Part) error) error {
 	values := raw.Header.Values("Content-Disposition")
@@ -101,6 +131,10 @@ func multipartError(err error) error {
 		e := Invalid("body: the multipart body ends before its closing boundary.")
 		e.Err = err
 		return e
+	}
+	var pe textproto.ProtocolError
+	if errors.As(err, &pe) {
+		return Invalid("file: the header of a part is malformed, or the filename in it holds a control character.")
 	}
 	e := AsError(readError(err))
 	if e.Status == 0 && e.Type == TypeInvalidRequest {
