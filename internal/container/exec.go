@@ -165,6 +165,7 @@ func goneError(sb *sandbox.Sandbox, err error) error {
 // fileError translates what the guest says about a path into an answer about that path.
 func fileError(p string, err error) error {
 	var e *wire.Error
+	var ge *guest.Error
 	switch {
 	case err == nil, errors.As(err, &e):
 		return err
@@ -180,6 +181,8 @@ func fileError(p string, err error) error {
 		e = wire.TooLarge("%s is larger than the limit of %s.", clip(p, 256), wire.FormatSize(maxExportBytes))
 	case errors.Is(err, guest.ErrInvalidPath):
 		e = wire.Invalid("path: %s cannot be used", clip(p, 256))
+	case errors.As(err, &ge):
+		e = wire.Invalid("path: %s", ge.Error())
 	default:
 		return err
 	}

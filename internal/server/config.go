@@ -122,6 +122,7 @@ func DefaultConfig() Config {
 		Sandbox: Sandbox{Driver: "auto"},
 		Container: ContainerSettings{
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,
+			BusyWait: 30 * time.Second, SweepEvery: time.Second,
 		},
 		File:          FileSettings{MaxBytes: 500 << 20},
 		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second},

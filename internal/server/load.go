@@ -182,24 +182,28 @@ func (f field) set(text string) error {
 	return nil
 }
 
-// readSecrets replaces each *_file setting by the content of the file.
-func readSecrets(cfg *Config) error {
-	pairs := []struct {
-		key       string
-		file, val *string
-	}{
+// secretPair is a secret and the setting that names a file with it.
+type secretPair struct {
+	key       string
+	file, val *string
+}
+
+func secretPairs(cfg *Config) []secretPair {
+	pairs := []secretPair{
 		{"database_file", &cfg.DatabaseFile, &cfg.Database},
 		{"upstream_key_file", &cfg.UpstreamKeyFile, &cfg.UpstreamKey},
 		{"anthropic.api_key_file", &cfg.Anthropic.APIKeyFile, &cfg.Anthropic.APIKey},
 	}
 	for i := range cfg.Upstreams {
 		u := &cfg.Upstreams[i]
-		pairs = append(pairs, struct {
-			key       string
-			file, val *string
-		}{fmt.Sprintf("upstreams.%d.api_key_file", i), &u.APIKeyFile, &u.APIKey})
+		pairs = append(pairs, secretPair{fmt.Sprintf("upstreams.%d.api_key_file", i), &u.APIKeyFile, &u.APIKey})
 	}
-	for _, p := range pairs {
+	return pairs
+}
+
+// readSecrets fills each secret whose file is named.
+func readSecrets(cfg *Config) error {
+	for _, p := range secretPairs(cfg) {
 		if *p.file == "" {
 			continue
 		}
@@ -218,6 +222,11 @@ func readSecrets(cfg *Config) error {
 // PrintConfig writes the effective settings as YAML that could be loaded again but for the masked secrets.
 func PrintConfig(w io.Writer, cfg Config) error {
 	cfg.Upstreams = slices.Clone(cfg.Upstreams)
+	for _, p := range secretPairs(&cfg) {
+		if *p.file != "" {
+			*p.val = "" // the file is the setting
+		}
+	}
 	all := fields(&cfg)
 	for i := range cfg.Upstreams {
 		all = append(all, structFields("", reflect.ValueOf(&cfg.Upstreams[i]).Elem())...)

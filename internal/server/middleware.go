@@ -35,7 +35,7 @@ func (s *Server) serve(route Route) http.Handler {
 		if err != nil {
 			return err
 		}
-		if r.ContentLength > route.Limit {
+		if r.ContentLength > route.Limit && route.Limit != noBody {
 			return tooLarge(route.Limit)
 		}
 		if err := s.checkDisk(route.Writes); err != nil {
@@ -165,8 +165,5 @@ func (l *limitedBody) Read(p []byte) (int, error) {
 }
 
 func tooLarge(limit int64) error {
-	if limit == 0 {
-		return wire.TooLarge("This request takes no body.")
-	}
 	return wire.TooLarge("The request body is larger than the limit of %s (%d bytes).", wire.FormatSize(limit), limit)
 }

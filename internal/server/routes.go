@@ -34,7 +34,7 @@ const (
 	noBody     = 0
 	smallBody  = 1 << 20
 	jsonBody   = 32 << 20
-	multipart  = 1 << 20 // what a form adds to the file in it
+	formExtra  = 1 << 20 // what a form adds to the file in it
 	everyone   = tenant.KindNone
 	apiKey     = tenant.KindAPIKey
 	admin      = tenant.KindAdmin
@@ -52,7 +52,7 @@ func (s *Server) routes() []Route {
 		{"GET", "/v1/models", apiKey, noBody, false, writesNothing, "List models", m.Models},
 		{"GET", "/v1/models/{id}", apiKey, noBody, false, writesNothing, "Get a model", m.Model},
 
-		{"POST", "/v1/files", apiKey, file + multipart, false, writesBulk, "Upload a file", f.ServeUpload},
+		{"POST", "/v1/files", apiKey, file + formExtra, false, writesBulk, "Upload a file", f.ServeUpload},
 		{"GET", "/v1/files", apiKey, noBody, false, writesNothing, "List files", f.ServeList},
 		{"GET", "/v1/files/{id}", apiKey, noBody, false, writesNothing, "Get the metadata of a file", f.ServeGet},
 		{"GET", "/v1/files/{id}/content", apiKey, noBody, false, writesNothing, "Download a file", f.ServeDownload},
