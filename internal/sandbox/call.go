@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -12,11 +11,8 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
-// killGrace is how long the guest has, after the time limit of a command, to end it and say so.
-const killGrace = 5 * time.Second
-
-// outputSlack is what a stream may carry beyond its limit: the line that tells how much was dropped.
-const outputSlack = 4 << 10
+// endLimit is how long a call waits for the sandbox that it has condemned.
+const endLimit = 10 * time.Second
 
 // fate remembers why a sandbox ended; the first reason stays.
 type fate struct {
@@ -40,7 +36,7 @@ func (f *fate) get() ExitReason {
 
 // New joins a ready connection and the instance behind it. Drivers call it; the spec must have been validated.
 func New(spec Spec, conn *guest.Conn, inst Instance) *Sandbox {
-	return &Sandbox{Conn: conn, spec: spec, inst: inst, grace: killGrace}
+	return &Sandbox{Conn: conn, spec: spec, inst: inst}
 }
 
 // ID is the id of the spec.
@@ -84,55 +80,33 @@ func (s *Sandbox) ExitReason() ExitReason {
 // Destroy kills everything inside and gives the host's resources back, the workspace excepted. It may be repeated.
 func (s *Sandbox) Destroy(ctx context.Context) error {
 	s.fate.set(ExitDestroyed)
-	err := s.inst.Destroy(ctx)
-	s.Conn.Close()
-	return err
+	return errors.Join(s.inst.Destroy(ctx), s.Conn.Close())
 }
 
 // Exec runs one command. Timeout and OutputBytes that are zero or above the sandbox's limits become the limits. The error
-// is nil whenever the guest reported how the command ended.
+// is nil whenever the guest reported how the command ended. The connection keeps both limits a second time, against a
+// guest that code has taken over; such a guest costs the sandbox its life.
 func (s *Sandbox) Exec(ctx context.Context, c Command) (Result, error) {
 	c.Timeout = atMost(c.Timeout, s.spec.Limits.Wall)
 	c.OutputBytes = atMost(c.OutputBytes, s.spec.Limits.OutputBytes)
-	var res Result
-	err := s.guarded(ctx, c.Timeout, c.OutputBytes, &c.Stdout, &c.Stderr, func(ctx context.Context) (err error) {
-		res, err = s.Conn.Exec(ctx, c)
-		return err
-	})
-	return res, err
+	res, err := s.Conn.Exec(ctx, c)
+	return res, s.explain(ctx, err)
 }
 
-// Cell runs one Python cell under the same rules as Exec.
+// Cell runs one Python cell under the same rules as Exec; a Timeout of zero is the guest's own for cells.
 func (s *Sandbox) Cell(ctx context.Context, c Cell) (CellResult, error) {
-	c.OutputBytes = atMost(c.OutputBytes, s.spec.Limits.OutputBytes)
-	limit := c.Timeout
-	if limit == 0 {
-		limit = s.spec.Limits.Wall
+	if c.Timeout != 0 {
+		c.Timeout = atMost(c.Timeout, s.spec.Limits.Wall)
 	}
-	var res CellResult
-	err := s.guarded(ctx, limit, c.OutputBytes, &c.Stdout, &c.Stderr, func(ctx context.Context) (err error) {
-		res, err = s.Conn.Cell(ctx, c)
-		return err
-	})
-	return res, err
-}
-
-// guarded runs call with a second timer and a second output limit, for the case that the guest keeps neither: the code
-// inside may have taken it over. Either one ends the whole sandbox.
-func (s *Sandbox) guarded(ctx context.Context, wall time.Duration, keep int64, stdout, stderr *io.Writer, call func(context.Context) error) error {
-	over := func() { s.end(ctx, ExitOutput) }
-	*stdout = bounded(*stdout, keep+outputSlack, over)
-	*stderr = bounded(*stderr, keep+outputSlack, over)
-	timer := time.AfterFunc(wall+s.grace, func() { s.end(ctx, ExitTimeout) })
-	err := call(ctx)
-	timer.Stop()
-	return s.explain(ctx, err)
+	c.OutputBytes = atMost(c.OutputBytes, s.spec.Limits.OutputBytes)
+	res, err := s.Conn.Cell(ctx, c)
+	return res, s.explain(ctx, err)
 }
 
 // end destroys the sandbox from inside a call.
 func (s *Sandbox) end(ctx context.Context, why ExitReason) {
 	s.fate.set(why)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killGrace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
 	// The caller sees why the call failed; what Destroy could not remove it reports when the owner destroys again.
 	_ = s.inst.Destroy(ctx)
@@ -155,8 +129,6 @@ func (s *Sandbox) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrTimeout, ErrGone)
 	case ExitOOM:
 		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrOutOfMemory, ErrGone)
-	case ExitOutput:
-		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrOutputLimit, ErrGone)
 	case ExitNone, ExitDestroyed, ExitCrash, ExitProtocol:
 	}
 	return fmt.Errorf("sandbox %s (%s): %w: %w", s.spec.ID, reason, ErrGone, err)
@@ -179,27 +151,4 @@ func atMost[T int64 | time.Duration](v, limit T) T {
 		return limit
 	}
 	return v
-}
-
-// boundedWriter passes up to left bytes and calls over once more arrive.
-type boundedWriter struct {
-	w    io.Writer
-	left int64
-	over func()
-}
-
-func bounded(w io.Writer, limit int64, over func()) io.Writer {
-	if w == nil {
-		return nil
-	}
-	return &boundedWriter{w: w, left: limit, over: over}
-}
-
-func (b *boundedWriter) Write(p []byte) (int, error) {
-	if int64(len(p)) > b.left {
-		b.over()
-		return 0, ErrOutputLimit
-	}
-	b.left -= int64(len(p))
-	return b.w.Write(p)
 }

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
@@ -17,8 +16,6 @@ var (
 	ErrTimeout = errors.New("sandbox: time limit exceeded")
 	// ErrOutOfMemory: the memory limit ended the guest itself, so the whole sandbox is gone. Wraps with ErrGone.
 	ErrOutOfMemory = errors.New("sandbox: out of memory")
-	// ErrOutputLimit: the guest sent more output than it was told to keep; the sandbox was killed for it.
-	ErrOutputLimit = errors.New("sandbox: output limit exceeded")
 	// ErrCapacity: the host cannot carry another sandbox with its limits in force (ids, cgroups, loop devices, disk).
 	// Nothing was left behind; the same call may succeed later.
 	ErrCapacity = errors.New("sandbox: no capacity")
@@ -68,13 +65,12 @@ type Instance interface {
 }
 
 // Sandbox is one living isolated place. All methods are safe for concurrent use. File operations, Ping and Sync are those
-// of the embedded connection; Exec and Cell are wrapped so that limits hold even against a guest that does not keep them.
+// of the embedded connection; Exec and Cell are wrapped to put the sandbox's limits in and the reason of its end out.
 type Sandbox struct {
 	*guest.Conn
-	spec  Spec
-	inst  Instance
-	fate  fate
-	grace time.Duration
+	spec Spec
+	inst Instance
+	fate fate
 }
 
 // Usage is what a sandbox has used so far.
@@ -112,7 +108,6 @@ const (
 	ExitDestroyed ExitReason = "destroyed" // Destroy was called
 	ExitTimeout   ExitReason = "timeout"   // the guest missed the deadline of a command
 	ExitOOM       ExitReason = "oom"       // the memory limit ended the guest
-	ExitProtocol  ExitReason = "protocol"  // the guest broke the frame rules
-	ExitOutput    ExitReason = "output"    // the guest sent more output than a command may keep
+	ExitProtocol  ExitReason = "protocol"  // the guest broke the frame rules or sent more than it was asked for
 	ExitCrash     ExitReason = "crash"     // the guest ended by itself or was killed from outside
 )

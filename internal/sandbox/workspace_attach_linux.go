@@ -21,8 +21,8 @@ const lockWait = 10 * time.Second
 // Attach makes the image usable by a sandbox. It repairs an image that was not detached cleanly. ErrLocked if it is
 // attached already, here or by another process.
 func (w *Workspace) Attach(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.busy.Lock()
+	defer w.busy.Unlock()
 	if w.image != nil {
 		return fmt.Errorf("attach workspace %s: %w", w.ID, ErrLocked)
 	}
@@ -34,7 +34,8 @@ func (w *Workspace) Attach(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("attach workspace %s: %w", w.ID, err), image.Close())
 	}
-	w.image, w.mount = image, mount
+	w.image = image
+	w.setMount(mount)
 	return nil
 }
 
@@ -63,21 +64,27 @@ func (w *Workspace) Mount() *os.File {
 	return w.mount
 }
 
-// Sync writes everything to the image and the image to the disk.
-func (w *Workspace) Sync(context.Context) error {
+func (w *Workspace) setMount(f *os.File) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.mount = f
+}
+
+// Sync writes everything to the image and the image to the disk.
+func (w *Workspace) Sync(context.Context) error {
+	w.busy.Lock()
+	defer w.busy.Unlock()
 	if w.image == nil {
 		return nil
 	}
-	if err := w.sync(); err != nil {
+	if err := syncImage(w.mount, w.image); err != nil {
 		return fmt.Errorf("sync workspace %s: %w", w.ID, err)
 	}
 	return nil
 }
 
-func (w *Workspace) sync() error {
-	root, err := openRoot(w.mount)
+func syncImage(mount, image *os.File) error {
+	root, err := openRoot(mount)
 	if err != nil {
 		return err
 	}
@@ -85,7 +92,7 @@ func (w *Workspace) sync() error {
 	if err := unix.Syncfs(root); err != nil {
 		return err
 	}
-	return w.image.Sync()
+	return image.Sync()
 }
 
 // openRoot opens the top folder; a mount descriptor itself is a path only.
@@ -95,16 +102,16 @@ func openRoot(mount *os.File) (int, error) {
 
 // Detach writes everything out and releases the loop device. The sandboxes that used it must be destroyed. Repeatable.
 func (w *Workspace) Detach(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.busy.Lock()
+	defer w.busy.Unlock()
 	if w.image == nil {
 		return nil
 	}
-	trimErr := trim(w.mount)
-	syncErr := w.sync()
+	mount := w.mount
+	w.setMount(nil)
 	// The last descriptor of the mount unmounts; the device clears itself after that.
-	err := errors.Join(trimErr, syncErr, w.mount.Close(), w.image.Close())
-	w.mount, w.image = nil, nil
+	err := errors.Join(trim(mount), syncImage(mount, w.image), mount.Close(), w.image.Close())
+	w.image = nil
 	if err == nil {
 		err = w.released(ctx)
 	}
