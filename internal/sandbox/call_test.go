@@ -21,9 +21,11 @@ type instance struct {
 
 func (i *instance) SetFrozen(_ context.Context, frozen bool) error { i.frozen = frozen; return nil }
 func (i *instance) Usage(context.Context) (Usage, error)           { return Usage{}, nil }
-func (i *instance) Exited() (<-chan struct{}, func() bool)         { return i.exited, func() bool { return i.oom } }
-func (i *instance) die()                                           { i.once.Do(func() { close(i.exited) }) }
-func (i *instance) Destroy(context.Context) error                  { i.die(); return nil }
+func (i *instance) Exited() (<-chan struct{}, func() bool) {
+	return i.exited, func() bool { return i.oom }
+}
+func (i *instance) die()                          { i.once.Do(func() { close(i.exited) }) }
+func (i *instance) Destroy(context.Context) error { i.die(); return nil }
 
 // play runs a sandbox whose guest answers each exec or cell with what answer writes.
 func play(t *testing.T, l Limits, answer func(f *guest.Frame, w *guest.Writer, i *instance)) (*Sandbox, *instance) {

@@ -23,9 +23,9 @@ type Workspace struct {
 	// ID is the name under which the image is kept.
 	ID string
 
-	path string
-	busy sync.Mutex // held while the workspace is attached, synced or detached
-	image *os.File // open and locked while attached; belongs to the holder of busy
+	path  string
+	busy  sync.Mutex // held while the workspace is attached, synced or detached
+	image *os.File   // open and locked while attached; belongs to the holder of busy
 
 	mu    sync.Mutex // guards mount; only the holder of busy sets it
 	mount *os.File   // detached mount of the image; keeps the file system alive between two sandboxes

@@ -14,7 +14,8 @@ import (
 
 const imageSuffix = ".img"
 
-// Create makes a blank image of limits.DiskBytes and limits.Inodes. An id that exists is os.ErrExist.
+// Create makes a blank image of limits.DiskBytes and limits.Inodes. An id that exists is os.ErrExist; a full disk is
+// ErrCapacity.
 func (w *Workspaces) Create(ctx context.Context, id string, limits Limits) (*Workspace, error) {
 	if err := ValidID(id); err != nil {
 		return nil, err
@@ -24,13 +25,23 @@ func (w *Workspaces) Create(ctx context.Context, id string, limits Limits) (*Wor
 		return nil, fmt.Errorf("workspace %s: %w", id, err)
 	}
 	template, err := w.template(ctx, limits)
-	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", id, err)
+	if err == nil {
+		err = cloneImage(template, w.Path(id))
 	}
-	if err := cloneImage(template, w.Path(id)); err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", id, err)
+	if err != nil {
+		return nil, fmt.Errorf("workspace %s: %w", id, full(err))
 	}
 	return &Workspace{ID: id, path: w.Path(id)}, nil
+}
+
+// full adds ErrCapacity to the errors of a host that has run out of something.
+func full(err error) error {
+	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
+		if errors.Is(err, e) {
+			return fmt.Errorf("%w: %w", ErrCapacity, err)
+		}
+	}
+	return err
 }
 
 // Open names an existing image; os.ErrNotExist if there is none.

@@ -68,6 +68,9 @@ func format(ctx context.Context, image string, inodes int64) error {
 		"-L", "workspace", "-d", skeleton, image)
 	cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C"}
 	if out, err := cmd.CombinedOutput(); err != nil {
+		if bytes.Contains(bytes.ToLower(out), []byte(unix.ENOSPC.Error())) {
+			err = unix.ENOSPC // the program only prints it
+		}
 		return fmt.Errorf("mkfs.ext4 (package e2fsprogs): %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
