@@ -1,0 +1,209 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+)
+
+// Factory makes the driver under test.
+type Factory struct {
+	// Name is the driver's name in the settings.
+	Name string
+	// New makes a driver for a host instance; it is called more than once.
+	New func(sandbox.Host) (sandbox.Driver, error)
+	// RootFS is the folder of a root file system with bash, coreutils, tar and
+	// python3.
+	RootFS string
+	// Probe is the hostile program on the host, see BuildProbe.
+	Probe string
+	// Crash starts a process that keeps Victims sandboxes of the host alive in
+	// the folder and prints a line once they run. Row 51 kills it. Without it
+	// the row reports ErrNotTried.
+	Crash func(ctx context.Context, host sandbox.Host, workspaces string) *exec.Cmd
+}
+
+// ErrNotTried: an attempt could not be made with what the Factory gives. It is
+// neither held nor not held.
+var ErrNotTried = errors.New("not tried")
+
+// Env is a driver with its surroundings. Close ends it.
+type Env struct {
+	Factory
+	// Host is the instance whose cgroups, folders and loop devices count as ours.
+	Host sandbox.Host
+	// Driver is ready to create.
+	Driver sandbox.Driver
+	// Workspaces lie below Dir.
+	Workspaces *sandbox.Workspaces
+	// Dir holds everything this Env puts on disk.
+	Dir string
+	// Secret stands for what a server knows. It is in this process's
+	// environment, in a file that only the host sees, and nowhere inside.
+	Secret string
+	// SecretFile holds Secret, readable for every user of the host.
+	SecretFile string
+
+	mu    sync.Mutex
+	boxes []*Box
+}
+
+var sequence atomic.Int64
+
+// secretVariable carries Env.Secret in the environment of this process.
+const secretVariable = "AIRLOCK_SANDBOXTEST_SECRET"
+
+// Open makes a driver in a folder of its own below dir.
+func Open(ctx context.Context, f Factory, dir string) (*Env, error) {
+	id := fmt.Sprintf("test%dn%d", os.Getpid(), sequence.Add(1))
+	e := &Env{Factory: f, Dir: filepath.Join(dir, id), Secret: "secret-of-" + id}
+	e.Host = sandbox.Host{ID: id, RunDir: filepath.Join(e.Dir, "run")}
+	e.Workspaces = &sandbox.Workspaces{Dir: filepath.Join(e.Dir, "workspaces")}
+	for _, folder := range []string{e.Host.RunDir, e.Workspaces.Dir} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	// The folder above must be open, or the file's own mode would prove nothing.
+	e.SecretFile = filepath.Join(os.TempDir(), "airlock-"+id+".secret")
+	if err := os.WriteFile(e.SecretFile, []byte(e.Secret), 0o644); err != nil {
+		return nil, err
+	}
+	if err := os.Setenv(secretVariable, e.Secret); err != nil {
+		return nil, err
+	}
+	driver, err := f.New(e.Host)
+	if err != nil {
+		return nil, err
+	}
+	e.Driver = driver
+	if _, err := driver.Probe(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("probe: %w", err), e.Close(ctx))
+	}
+	return e, nil
+}
+
+// Close destroys what is left and removes the folder.
+func (e *Env) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	err := e.DestroyAll(ctx)
+	if e.Driver != nil {
+		err = errors.Join(err, e.Driver.Close(ctx))
+	}
+	return errors.Join(err, os.Remove(e.SecretFile), os.RemoveAll(e.Dir))
+}
+
+// Option changes a spec before the sandbox is made.
+type Option func(*sandbox.Spec)
+
+// Memory, Processes, Disk and the others set one limit.
+func Memory(bytes int64) Option   { return func(s *sandbox.Spec) { s.Limits.MemoryBytes = bytes } }
+func Processes(n int) Option      { return func(s *sandbox.Spec) { s.Limits.Processes = n } }
+func Disk(bytes int64) Option     { return func(s *sandbox.Spec) { s.Limits.DiskBytes = bytes } }
+func Inodes(n int64) Option       { return func(s *sandbox.Spec) { s.Limits.Inodes = n } }
+func OpenFiles(n int) Option      { return func(s *sandbox.Spec) { s.Limits.OpenFiles = n } }
+func FileBytes(n int64) Option    { return func(s *sandbox.Spec) { s.Limits.FileBytes = n } }
+func CPUs(n float64) Option       { return func(s *sandbox.Spec) { s.Limits.CPUs = n } }
+func Wall(d time.Duration) Option { return func(s *sandbox.Spec) { s.Limits.Wall = d } }
+
+// Env adds variables to every command inside.
+func Environ(env map[string]string) Option { return func(s *sandbox.Spec) { s.Env = env } }
+
+// limits are what an attempt gets unless it asks for others: enough for the
+// probe and a Python, little enough to be used up in a second.
+func limits() sandbox.Limits {
+	return sandbox.Limits{
+		MemoryBytes: 256 << 20, CPUs: 1, Processes: 128,
+		DiskBytes: 64 << 20, Inodes: 4096, FileBytes: 48 << 20, OpenFiles: 1024,
+		Wall: time.Minute, OutputBytes: 1 << 20,
+	}
+}
+
+// Start makes a sandbox with a new workspace on disk.
+func (e *Env) Start(ctx context.Context, options ...Option) (*Box, error) {
+	spec := e.spec(options)
+	ws, err := e.Workspaces.Create(ctx, spec.ID, spec.Limits)
+	if err != nil {
+		return nil, fmt.Errorf("create workspace: %w", err)
+	}
+	if err := ws.Attach(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach workspace: %w", err), e.Workspaces.Remove(spec.ID))
+	}
+	spec.Workspace = ws
+	return e.create(ctx, spec)
+}
+
+// StartBlank makes a sandbox whose files lie in memory.
+func (e *Env) StartBlank(ctx context.Context, options ...Option) (*Box, error) {
+	return e.create(ctx, e.spec(options))
+}
+
+// Restart makes a new sandbox on the workspace of one that has ended.
+func (e *Env) Restart(ctx context.Context, old *Box) (*Box, error) {
+	spec := old.spec
+	spec.ID = "s" + strconv.FormatInt(sequence.Add(1), 10)
+	return e.create(ctx, spec)
+}
+
+func (e *Env) spec(options []Option) sandbox.Spec {
+	spec := sandbox.Spec{
+		ID:     "s" + strconv.FormatInt(sequence.Add(1), 10),
+		RootFS: e.RootFS, Limits: limits(),
+	}
+	for _, option := range options {
+		option(&spec)
+	}
+	return spec
+}
+
+func (e *Env) create(ctx context.Context, spec sandbox.Spec) (*Box, error) {
+	sb, err := e.Driver.Create(ctx, spec)
+	b := &Box{Sandbox: sb, env: e, spec: spec}
+	if err != nil {
+		return nil, errors.Join(err, b.drop(ctx))
+	}
+	e.mu.Lock()
+	e.boxes = append(e.boxes, b)
+	e.mu.Unlock()
+	return b, nil
+}
+
+// DestroyAll ends every sandbox of this Env and removes its workspace.
+func (e *Env) DestroyAll(ctx context.Context) error {
+	e.mu.Lock()
+	boxes := e.boxes
+	e.boxes = nil
+	e.mu.Unlock()
+	var errs []error
+	for _, b := range boxes {
+		errs = append(errs, b.Destroy(ctx))
+	}
+	// Two boxes may share a workspace, so the disks go last.
+	for _, b := range boxes {
+		errs = append(errs, b.drop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// BuildProbe compiles the hostile program into dir and returns its path. It
+// needs the Go tool and the source of this module around the working folder.
+func BuildProbe(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "probe")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path,
+		"github.com/airlock-sandbox/airlock/internal/sandbox/sandboxtest/probe")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build probe: %w: %s", err, out)
+	}
+	return path, nil
+}

@@ -1,0 +1,124 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
+)
+
+// drivers under test; a new driver is one more line here.
+var driverNames = []string{"native"}
+
+// probeBinary is built once, by TestMain.
+var probeBinary string
+
+func TestMain(m *testing.M) {
+	Helper(Factory{Name: "native", New: driverOf("native"), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS")})
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	root, err := testRootFS()
+	if err == nil {
+		// The process that row 51 starts must not search again.
+		err = os.Setenv("AIRLOCK_TEST_ROOTFS", root)
+	}
+	dir, tempErr := os.MkdirTemp("", "airlock-probe-")
+	if err = errors.Join(err, tempErr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if probeBinary, err = BuildProbe(ctx, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func driverOf(name string) func(sandbox.Host) (sandbox.Driver, error) {
+	return func(host sandbox.Host) (sandbox.Driver, error) {
+		return drivers.New(name, drivers.Options{Host: host})
+	}
+}
+
+// testRootFS is AIRLOCK_TEST_ROOTFS, or the smallest image of the store. A
+// missing one is a failure: an escape suite that skips proves nothing.
+func testRootFS() (string, error) {
+	if dir := os.Getenv("AIRLOCK_TEST_ROOTFS"); dir != "" {
+		return dir, nil
+	}
+	data := os.Getenv("XDG_DATA_HOME")
+	if data == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		data = filepath.Join(home, ".local", "share")
+	}
+	store := &rootfs.Store{Dir: filepath.Join(data, "airlock", "rootfs")}
+	images, err := store.List()
+	if err != nil {
+		return "", err
+	}
+	var smallest *rootfs.Image
+	for _, image := range images {
+		if smallest == nil || image.Size < smallest.Size {
+			smallest = image
+		}
+	}
+	if smallest == nil {
+		return "", fmt.Errorf("no root file system in %s, run: airlock rootfs build --profile min", store.Dir)
+	}
+	return smallest.Path, nil
+}
+
+func factory(name string) Factory {
+	return Factory{
+		Name: name, New: driverOf(name), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS"), Probe: probeBinary, Crash: SelfCrash,
+	}
+}
+
+// eachDriver runs a check on every driver, with an Env of its own.
+func eachDriver(t *testing.T, check func(*testing.T, *Env)) {
+	t.Helper()
+	for _, name := range driverNames {
+		t.Run(name, func(t *testing.T) { check(t, open(t, factory(name))) })
+	}
+}
+
+func TestConformance(t *testing.T) {
+	for _, name := range driverNames {
+		t.Run(name, func(t *testing.T) { Run(t, factory(name)) })
+	}
+}
+
+// threatLimit ends an attempt that hangs the test itself.
+const threatLimit = 3 * time.Minute
+
+func TestThreats(t *testing.T) {
+	for _, name := range driverNames {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, factory(name))
+			for _, threat := range Threats() {
+				t.Run(threat.Title(), func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), threatLimit)
+					defer cancel()
+					if err := Attack(ctx, e, threat); err != nil {
+						t.Errorf("row %d, required: %s\n%v", threat.Row, threat.Required, err)
+					}
+				})
+			}
+		})
+	}
+}

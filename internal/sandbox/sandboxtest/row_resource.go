@@ -1,0 +1,251 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+)
+
+const mib = 1 << 20
+
+func resourceThreats() []Threat {
+	return []Threat{
+		{1, "ForkBomb", "the process limit stops it, the command ends, everything of it dies, neighbours do not notice", forkBombs},
+		{2, "MemoryWithoutEnd", "the process is killed and reported as out of memory, the guest lives", inBox(eatMemory, Memory(96*mib))},
+		{3, "MemoryThroughFiles", "tmpfs, memfd and shared memory are charged to the sandbox", fillMemoryFiles},
+		{4, "DiskFull", "ENOSPC inside only; the host's disk gives at most the limit", fillDisks},
+		{5, "InodesAndDepth", "the inode limit holds; destroy ends in time", inBox(useUpInodes, Inodes(12_000), Processes(64))},
+		{6, "SparseFiles", "apparent size may be large, export refuses it", inBox(sparseFiles, FileBytes(4<<30))},
+		{9, "Descriptors", "EMFILE, and the sandbox lives", inBox(useUpDescriptors, OpenFiles(256))},
+	}
+}
+
+// bombs multiply without end. The last line keeps the direct child alive, so
+// that the time limit is what ends them.
+var bombs = map[string]string{
+	"shell":    `b() { b | b & }; b; sleep 60`,
+	"python":   "exec python3 -c 'import os\nwhile True:\n  try: os.fork()\n  except OSError: pass'",
+	"sessions": `trap '' TERM; while :; do setsid sh -c 'trap "" TERM; sleep 60' & done`,
+}
+
+func forkBombs(ctx context.Context, e *Env) error {
+	b, err := e.Start(ctx, Processes(64))
+	if err != nil {
+		return err
+	}
+	neighbour, err := e.Start(ctx)
+	if err != nil {
+		return err
+	}
+	var f findings
+	for name, script := range bombs {
+		f.add(explain(name, burn(ctx, b, neighbour, script, &f)))
+		f.add(explain(name, b.Calm(ctx)))
+	}
+	answers, out, err := b.Probe(ctx, "daemons", "1000")
+	f.add(err)
+	f.want(answers.Get("daemons").Errno == "EAGAIN", "1,000 daemons: %+v, %v", answers, out)
+	f.add(b.Calm(ctx))
+	f.add(b.Alive(ctx))
+	f.add(destroyWhileBurning(ctx, b, &f))
+	return f.err()
+}
+
+func explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// guestOwn is what the guest may have beside the processes of the code.
+const guestOwn = 64
+
+// burn runs a bomb for two seconds while the neighbour must go on.
+func burn(ctx context.Context, b, neighbour *Box, script string, f *findings) error {
+	type ended struct {
+		out Output
+		err error
+	}
+	done := make(chan ended, 1)
+	go func() {
+		out, err := b.Exec(ctx, sandbox.Command{Shell: script, Timeout: 2 * time.Second})
+		done <- ended{out, err}
+	}()
+	f.add(explain("neighbour", neighbour.Alive(ctx)))
+	end := <-done
+	if end.err != nil {
+		return end.err
+	}
+	f.want(end.out.TimedOut, "the bomb was not ended by its time limit: %v", end.out)
+	f.want(end.out.Wall < 2*time.Second+aliveWithin, "the bomb ran %s", end.out.Wall)
+	usage, err := b.Usage(ctx)
+	f.want(usage.Processes <= 64+guestOwn, "%d processes, the limit is 64", usage.Processes)
+	return err
+}
+
+// destroyWhileBurning ends a sandbox whose processes multiply.
+func destroyWhileBurning(ctx context.Context, b *Box, f *findings) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.Exec(ctx, sandbox.Command{Shell: bombs["shell"], Timeout: commandTime})
+		done <- err
+	}()
+	err := eventually(ctx, 10*time.Second, func() (bool, error) {
+		usage, err := b.Usage(ctx)
+		return usage.Processes > 48, err
+	})
+	start := time.Now()
+	err = errors.Join(err, b.Destroy(ctx))
+	f.want(time.Since(start) < 5*time.Second, "destroy took %s", time.Since(start))
+	f.want(errors.Is(<-done, sandbox.ErrGone), "the command did not end with ErrGone")
+	return err
+}
+
+func eatMemory(ctx context.Context, b *Box, f *findings) error {
+	answers, out, err := b.Probe(ctx, "eat", "4096")
+	if err != nil {
+		return err
+	}
+	f.want(out.OOM && out.Signal == int(syscall.SIGKILL), "eating 4 GiB: %v", out)
+	f.want(!out.TimedOut && !out.Canceled, "reported as something else too: %v", out)
+	f.want(answers.Get("oom_score_adj").Text == "500", "oom_score_adj of code is %q", answers.Get("oom_score_adj").Text)
+	out, err = b.Sh(ctx, probePath+" eat 4096 >/dev/null; echo code $?")
+	if err != nil {
+		return err
+	}
+	f.want(strings.Contains(out.Stdout, "code 137"), "a killed child of a shell: %v", out)
+	f.want(out.Code == 0 && !out.OOM, "the shell itself was not killed, but: %v", out)
+	usage, err := b.Usage(ctx)
+	f.want(usage.OOMKills >= 2, "%d kills were counted, want 2", usage.OOMKills)
+	f.want(usage.MemoryPeak <= 96*mib, "the peak was %d", usage.MemoryPeak)
+	return err
+}
+
+func fillMemoryFiles(ctx context.Context, e *Env) error {
+	const limit = 96 * mib
+	var f findings
+	for _, attempt := range []struct {
+		name string
+		args []string
+	}{
+		{"memfd", []string{"memfd", "4096"}},
+		{"shm", []string{"shm", "4096"}},
+		{"fill", []string{"fill", "/dev/shm/x", "4096"}},
+		{"fill", []string{"fill", guest.Home + "/x", "4096"}},
+		{"files", []string{"files", "/dev/shm", "1000000"}},
+	} {
+		b, err := e.StartBlank(ctx, Memory(limit), Disk(512*mib), FileBytes(4<<30))
+		if err != nil {
+			return err
+		}
+		answers, out, err := b.Probe(ctx, attempt.args...)
+		f.add(explain(strings.Join(attempt.args, " "), err))
+		stopped := out.OOM
+		for _, a := range answers {
+			stopped = stopped || a.Errno == "ENOSPC" || a.Errno == "ENOMEM"
+		}
+		f.want(stopped, "%v was not stopped: %+v, %v", attempt.args, answers, out)
+		usage, err := b.Usage(ctx)
+		f.add(err)
+		f.want(usage.MemoryPeak <= limit, "%v: the peak was %d, the limit is %d", attempt.args, usage.MemoryPeak, int64(limit))
+		f.add(explain(strings.Join(attempt.args, " "), b.Ping(ctx)))
+	}
+	return f.err()
+}
+
+func fillDisks(ctx context.Context, e *Env) error {
+	const limit = 32 * mib
+	var f findings
+	b, err := e.Start(ctx, Disk(limit))
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{guest.Home + "/big", "/tmp/big"} {
+		answers, out, err := b.Probe(ctx, "fill", path, "1024")
+		f.add(err)
+		a := answers[max(0, len(answers)-1):]
+		f.want(len(a) == 1 && a[0].Errno == "ENOSPC" && a[0].Value <= limit, "filling %s: %+v %v", path, answers, out)
+		var st unix.Stat_t
+		f.add(unix.Stat(e.Workspaces.Path(b.spec.Workspace.ID), &st))
+		f.want(st.Blocks*512 <= limit+mib, "the image takes %d bytes of the host's disk, the limit is %d", st.Blocks*512, int64(limit))
+		out, err = b.Sh(ctx, "rm "+path+" && echo again > "+path+" && cat "+path+" && rm "+path)
+		f.add(err)
+		f.want(out.Stdout == "again\n", "writing after the disk was full: %v", out)
+	}
+	f.add(b.Alive(ctx))
+	small, err := e.Start(ctx, FileBytes(8*mib))
+	if err != nil {
+		return errors.Join(f.err(), err)
+	}
+	out, err := small.Sh(ctx, "dd if=/dev/zero of=f bs=1M count=20 status=none; echo code $?; stat -c %s f")
+	f.add(err)
+	f.want(out.Stdout == "code 153\n8388608\n", "a file beyond its limit: %v", out)
+	f.add(small.Alive(ctx))
+	return f.err()
+}
+
+func useUpInodes(ctx context.Context, b *Box, f *findings) error {
+	answers, out, err := b.Probe(ctx, "deep", guest.Home, "10000")
+	if err != nil {
+		return err
+	}
+	deep := answers.Get("deep")
+	f.want(deep.Value >= 5000, "only %d nested folders were made (%s): %v", deep.Value, deep.Errno, out)
+	for _, dir := range []string{guest.Home, "/dev/shm"} {
+		answers, out, err := b.Probe(ctx, "files", dir, "1000000")
+		if err != nil {
+			return err
+		}
+		a := answers.Get("files")
+		f.want(a.Errno == "ENOSPC", "a million files in %s: %+v, %v", dir, a, out)
+	}
+	f.add(b.Alive(ctx))
+	start := time.Now()
+	err = b.Remove(ctx, guest.Home+"/d", guest.RemoveOptions{AsCode: true, All: true})
+	f.want(err == nil, "remove 10,000 levels: %v", err)
+	f.want(time.Since(start) < 30*time.Second, "removing took %s", time.Since(start))
+	return nil
+}
+
+func sparseFiles(ctx context.Context, b *Box, f *findings) error {
+	answers, _, err := b.Probe(ctx, "sparse", guest.Home)
+	if err != nil {
+		return err
+	}
+	f.want(answers.Get("truncate 1 EiB").Errno == "EFBIG", "1 EiB: %+v", answers.Get("truncate 1 EiB"))
+	f.want(answers.Get("truncate 1 GiB").Errno == "", "1 GiB: %+v", answers.Get("truncate 1 GiB"))
+	f.want(answers.Get("fallocate 1 GiB").Errno == "ENOSPC", "reserving more than the disk: %+v", answers.Get("fallocate 1 GiB"))
+	info, err := b.Stat(ctx, guest.Home+"/apparent", guest.StatOptions{AsCode: true})
+	if err != nil {
+		return err
+	}
+	f.want(info.Size == 1<<30 && info.Blocks < mib, "a sparse file looks like %+v", info)
+	for _, options := range []guest.GetOptions{{AsCode: true, NoSymlinks: true, Max: 32 * mib}, {Max: 32 * mib}} {
+		_, _, err = readFile(ctx, b, guest.Home+"/apparent", options)
+		f.want(errors.Is(err, guest.ErrTooLarge), "export of a sparse file: %v, want ErrTooLarge", err)
+	}
+	return nil
+}
+
+func useUpDescriptors(ctx context.Context, b *Box, f *findings) error {
+	for _, kind := range []string{"file", "socket", "pipe", "inotify", "epoll", "timerfd", "eventfd", "memfd", "signalfd"} {
+		answers, out, err := b.Probe(ctx, "fds", kind, "100000")
+		if err != nil {
+			return err
+		}
+		a := answers.Get(kind)
+		f.want(a.Errno == "EMFILE" && a.Value < 256, "100,000 of %s: %+v, %v", kind, a, out)
+	}
+	out, err := b.Sh(ctx, "ulimit -Hn 100000; ulimit -Hn")
+	f.want(out.Stdout == "256\n", "raising the limit: %v", out)
+	return err
+}

@@ -1,0 +1,111 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Threat is one row of the threat table.
+type Threat struct {
+	// Row is its number in docs/threat-model.md.
+	Row int
+	// Name is the rest of the test's name.
+	Name string
+	// Required is what must hold, in the words of the table.
+	Required string
+	// Run makes the attempt. An error says in what way it was not held;
+	// ErrNotTried says that nothing was attempted.
+	Run func(context.Context, *Env) error
+}
+
+// Title is the name of the row's test: T01ForkBomb.
+func (t Threat) Title() string { return fmt.Sprintf("T%02d%s", t.Row, t.Name) }
+
+// Threats lists the attempts in the order of the table.
+func Threats() []Threat {
+	all := slices.Concat(resourceThreats(), outputThreats(), processThreats(), fileThreats(),
+		kernelThreats(), networkThreats(), tenantThreats(), hostThreats())
+	slices.SortFunc(all, func(a, b Threat) int { return a.Row - b.Row })
+	return all
+}
+
+// Attack makes the attempt and then looks for what it left on the host, which
+// every row forbids. All sandboxes of the Env are destroyed in between.
+func Attack(ctx context.Context, e *Env, t Threat) error {
+	if err := warmUp(ctx, e); err != nil {
+		return fmt.Errorf("a sandbox before the attempt: %w", err)
+	}
+	before, err := e.Leftovers()
+	if err != nil {
+		return err
+	}
+	err = t.Run(ctx, e)
+	if destroyErr := e.DestroyAll(context.WithoutCancel(ctx)); destroyErr != nil {
+		err = errors.Join(err, fmt.Errorf("destroy afterwards: %w", destroyErr))
+	}
+	return errors.Join(err, e.CheckLeaks(context.WithoutCancel(ctx), before))
+}
+
+// warmUp makes what a driver keeps from its first sandbox on (a memory file, a
+// template, a thread), so that it does not count as left behind.
+func warmUp(ctx context.Context, e *Env) error {
+	b, err := e.Start(ctx)
+	if err == nil {
+		err = b.Alive(ctx)
+	}
+	return errors.Join(err, e.DestroyAll(ctx))
+}
+
+// findings collects what did not hold, so that one attempt reports all of it.
+type findings []error
+
+func (f *findings) want(held bool, format string, args ...any) {
+	if !held {
+		*f = append(*f, fmt.Errorf(format, args...))
+	}
+}
+
+func (f *findings) add(err error) {
+	if err != nil {
+		*f = append(*f, err)
+	}
+}
+
+func (f *findings) err() error { return errors.Join(*f...) }
+
+// refused demands that the kernel or the filter said no to every answer.
+func (f *findings) refused(as Answers) {
+	f.want(len(as) > 0, "the probe answered nothing")
+	for _, a := range as {
+		f.want(a.Refused(), "%s: answer %q, want a refusal", a.Name, a.Errno)
+	}
+}
+
+// inBox makes an attempt in a sandbox of its own, which must answer afterwards.
+func inBox(attempt func(context.Context, *Box, *findings) error, options ...Option) func(context.Context, *Env) error {
+	return func(ctx context.Context, e *Env) error {
+		b, err := e.Start(ctx, options...)
+		if err != nil {
+			return err
+		}
+		var f findings
+		f.add(attempt(ctx, b, &f))
+		f.add(b.Alive(ctx))
+		return f.err()
+	}
+}
+
+// allRefused is the attempt of calling every system call of a probe's group.
+func allRefused(group string) func(context.Context, *Box, *findings) error {
+	return func(ctx context.Context, b *Box, f *findings) error {
+		answers, out, err := b.Probe(ctx, "calls", group)
+		if err != nil {
+			return err
+		}
+		f.want(out.Code == 0, "the probe ended early: %v", out)
+		f.refused(answers)
+		return nil
+	}
+}
