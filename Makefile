@@ -32,11 +32,11 @@ check: ## the same as test, without the set-up
 
 .PHONY: build
 build: guest ## build bin/airlock with the guest inside
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/airlock ./cmd/airlock
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/airlock ./cmd/airlock
 
 .PHONY: guest
 guest: ## build the program that runs inside a sandbox
-	GOOS=linux GOARCH=$(GOARCH) $(GO) build -trimpath -ldflags '-s -w' -o $(GUEST) ./cmd/airlock-guest
+	GOOS=linux GOARCH=$(GOARCH) $(GO) build -ldflags '-s -w' -o $(GUEST) ./cmd/airlock-guest
 
 .PHONY: lint
 lint: ## golangci-lint, with the version of tools/go.mod

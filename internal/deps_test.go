@@ -15,6 +15,26 @@ import (
 // policy is the list of arrows: each package and the packages of this module it imports outside its tests. An arrow that
 // is not here is refused, and so is one that no longer exists. A new arrow needs a line in docs/adr.
 const policy = `
+cmd/airlock: claude sandbox sandbox/drivers sandbox/host sandbox/rootfs server
+cmd/airlock-guest: sandbox/guest/serve sandbox/native/setup
+blob/blobtest: blob
+claude: wire
+codeexec: claude container sandbox sandbox/guest wire
+container: db file sandbox sandbox/guest sandbox/rootfs tenant wire
+container/containertest: blob container db file sandbox sandbox/drivers sandbox/rootfs tenant wire
+db/dbtest: db
+file: blob db tenant wire
+messages: claude codeexec container file tenant upstream wire
+sandbox: sandbox/guest
+sandbox/drivers: sandbox sandbox/native
+sandbox/guest/serve: sandbox/guest sandbox/guest/python
+sandbox/host: sandbox/guest/bin sandbox/rootfs
+sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup
+sandbox/sandboxtest: sandbox sandbox/guest
+server: blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
+tenant: db wire
+upstream: claude upstream/script wire
+upstream/script: claude
 `
 
 type goPackage struct {
