@@ -233,7 +233,7 @@ func (c *Conn) send(f *Frame) error {
 // if the guest wants no more.
 func (c *Conn) sendData(ctx context.Context, k *call, p []byte) (over bool, err error) {
 	f := &Frame{Type: TypeData, ID: k.id, Payload: p, EOF: len(p) == 0}
-	for {
+	for ctx.Err() == nil {
 		ok, over := k.spend(f.Cost())
 		if over {
 			return true, nil
@@ -246,9 +246,9 @@ func (c *Conn) sendData(ctx context.Context, k *call, p []byte) (over bool, err 
 		case <-c.done:
 			return true, c.Err()
 		case <-ctx.Done():
-			return true, context.Cause(ctx)
 		}
 	}
+	return true, context.Cause(ctx)
 }
 
 // consumed returns the window of a data frame to the guest.

@@ -246,7 +246,7 @@ func (fl *follower) data(f *Frame) error {
 		return fl.breach("more output than asked for")
 	}
 	// After a cancellation the consumer may be gone: drop, but keep the guest going.
-	if w := fl.out[i]; w != nil && fl.canceled == nil {
+	if w := fl.out[i]; w != nil && fl.canceled == nil && len(f.Payload) > 0 {
 		if _, err := w.Write(f.Payload); err != nil {
 			fl.writeErr = fmt.Errorf("%s: write output: %w", fl.op, err)
 			fl.giveUp(fl.writeErr)

@@ -307,6 +307,7 @@ def _airlock_main():
         head, code = next_message()
         if head["t"] != "cell":
             continue
+        say(t="begin", cell=head["cell"])
         keys = set_environment(head.get("env"), keys)
         restore_stdio()
         # Again for each cell: an earlier one may have set its own.

@@ -59,7 +59,8 @@ type cellRun struct {
 	spec  *guest.CellSpec
 	in    *interp
 	exit  guest.Exit
-	done  bool // the interpreter said that the cell ended
+	begun bool // the interpreter said that the cell began
+	done  bool // and that it ended
 	fired bool // the interrupt reached the code
 	last  byte // of stderr
 }
@@ -77,17 +78,20 @@ func (s *server) cell(k *call, spec *guest.CellSpec) *guest.Frame {
 	if k.isCanceled() {
 		return faultKind(nil, "canceled before it started")
 	}
-	in, started, lost, f := s.repl.current()
-	if f != nil {
-		return f
+	for {
+		in, started, lost, f := s.repl.current()
+		if f != nil {
+			return f
+		}
+		c := &cellRun{k: k, spec: spec, in: in}
+		c.exit.Started, c.exit.StateLost = started, lost
+		if c.run() {
+			if in.ended() {
+				s.repl.drop()
+			}
+			return &guest.Frame{Type: guest.TypeExit, Exit: &c.exit}
+		}
 	}
-	c := &cellRun{k: k, spec: spec, in: in}
-	c.exit.Started, c.exit.StateLost = started, lost
-	c.run()
-	if in.ended() {
-		s.repl.drop()
-	}
-	return &guest.Frame{Type: guest.TypeExit, Exit: &c.exit}
 }
 
 func (s *server) freshCell(k *call, spec *guest.CellSpec) *guest.Frame {
@@ -105,7 +109,9 @@ func (s *server) freshCell(k *call, spec *guest.CellSpec) *guest.Frame {
 	return &guest.Frame{Type: guest.TypeExit, Exit: &c.exit}
 }
 
-func (c *cellRun) run() {
+// run is false if the interpreter turned out to have died before it saw the
+// cell, which can then be run in a new one: none of it has happened.
+func (c *cellRun) run() bool {
 	began := time.Now()
 	c.in.out.take(newCapture(c.spec.Output, func(p []byte) { c.k.send(1, p) }))
 	c.in.err.take(newCapture(c.spec.Output, c.stderr))
@@ -126,9 +132,13 @@ func (c *cellRun) run() {
 		c.in.ctl.Close() // nobody reads what is still being told
 	}
 	<-told
+	if c.in.ended() && c.in.cells > 1 && !c.begun && !c.exit.Canceled && !c.exit.TimedOut {
+		return false
+	}
 	c.k.code = nil
 	c.exit.Dropped = [2]int64{c.in.out.finish(), c.in.err.finish()}
 	c.epilogue()
+	return true
 }
 
 func (c *cellRun) stderr(p []byte) {
@@ -204,17 +214,20 @@ func (c *cellRun) ends(timer <-chan time.Time, canceled <-chan struct{}) bool {
 	}
 }
 
-// hearRest takes the messages that were sent before the end. A forked child may
-// hold the channel open, so there is no waiting for its end.
+// hearRest takes the messages that were sent before the end.
 func (c *cellRun) hearRest() {
-	_ = c.in.ctl.SetReadDeadline(time.Now().Add(20 * time.Millisecond)) // a socket has deadlines
+	_ = c.in.ctl.SetReadDeadline(time.Unix(1, 0)) // a socket has deadlines
 	for m := range c.in.said {
 		c.hear(m)
 	}
 }
 
 func (c *cellRun) hear(m message) {
-	if m.Type != "done" || m.Cell != c.in.cells || c.done {
+	if m.Cell != c.in.cells || c.done {
+		return
+	}
+	c.begun = true
+	if m.Type != "done" {
 		return
 	}
 	c.done, c.fired = true, m.Interrupted

@@ -194,7 +194,7 @@ func TestFreshCellSharesNothing(t *testing.T) {
 func TestCellPastItsTimeIsInterruptedAndKeepsState(t *testing.T) {
 	t.Parallel()
 	g := start(t, guest.Options{})
-	g.py(t, "x = 'kept'")
+	g.py(t, "import asyncio, subprocess, threading, time\nx = 'kept'")
 	for _, code := range []string{
 		"print('partial', end='')\nwhile True: pass",
 		"import time; print('partial', end=''); time.sleep(100)",

@@ -66,7 +66,7 @@ func get(k *call, f *guest.FileSpec, p place) (*guest.Frame, error) {
 // openRegular opens without waiting for anybody (a FIFO's writer) and looks at
 // what was opened, not at what the name meant a moment ago.
 func openRegular(p place, st *unix.Stat_t) (*os.File, error) {
-	fd, err := p.open(unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err := p.open(unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func stat(_ *call, f *guest.FileSpec, p place) (*guest.Frame, error) {
 	}
 	var st unix.Stat_t
 	err := as(f.AsCode, func() error {
-		fd, err := p.open(flags, 0)
+		fd, err := p.open(flags)
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func mkdirOne(p place, mode uint32, toCode bool) error {
 func mkdirAll(p place, mode uint32, toCode bool) error {
 	var missing []place
 	for at := p; ; {
-		fd, err := at.open(unix.O_PATH|unix.O_DIRECTORY, 0)
+		fd, err := at.open(unix.O_PATH | unix.O_DIRECTORY)
 		if err == nil {
 			unix.Close(fd)
 			break

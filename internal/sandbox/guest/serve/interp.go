@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 
@@ -20,7 +21,7 @@ const maxControl = 1 << 20
 // socketpair, framed like the host's stream. Code can forge what its own
 // interpreter says, and thereby deceive only itself.
 type message struct {
-	Type string `json:"t"` // to Python: cell; from Python: done
+	Type string `json:"t"` // to Python: cell; from Python: begin, done
 	Cell int    `json:"cell"`
 
 	// To Python.
@@ -139,7 +140,7 @@ func (in *interp) tell(m message, code []byte) error {
 // listen ends with the stream, or with the first thing that is no message.
 func (in *interp) listen() {
 	defer close(in.said)
-	r := bufio.NewReader(in.ctl)
+	r := bufio.NewReader(lastWords{in.ctl})
 	for {
 		var head [4]byte
 		if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -157,12 +158,30 @@ func (in *interp) listen() {
 		if json.Unmarshal(body, &m) != nil {
 			return
 		}
-		select {
-		case in.said <- m:
-		case <-in.proc.done:
-			return
-		}
+		in.said <- m // whoever ends the interpreter drains it
 	}
+}
+
+// lastWords reads from the channel until its end or, once a deadline has passed,
+// what the interpreter had written by then: a forked child may hold its end open.
+type lastWords struct{ f *os.File }
+
+func (l lastWords) Read(p []byte) (int, error) {
+	n, err := l.f.Read(p)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	conn, err := l.f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if cerr := conn.Control(func(fd uintptr) { n, err = unix.Read(int(fd), p) }); cerr != nil {
+		return 0, cerr
+	}
+	if n <= 0 || err != nil {
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 // ended tells whether the process is gone.

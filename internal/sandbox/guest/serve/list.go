@@ -31,7 +31,7 @@ type lister struct {
 func list(k *call, f *guest.FileSpec, p place) (*guest.Frame, error) {
 	l := &lister{k: k, limit: f.Max}
 	err := as(f.AsCode, func() error {
-		fd, err := p.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+		fd, err := p.open(unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK)
 		if err != nil {
 			return err
 		}

@@ -77,8 +77,27 @@ func (p place) resolve() uint64 {
 }
 
 // open opens the place.
-func (p place) open(flags int, mode uint32) (int, error) {
-	return openat2(unix.AT_FDCWD, p.path, flags, mode, p.resolve())
+func (p place) open(flags int) (int, error) {
+	return noProc(openat2(unix.AT_FDCWD, p.path, flags, 0, p.resolve()))
+}
+
+// noProc closes what turns out to lie in procfs. Threat T18: whoever opens
+// /proc/self there is the guest, to which the kernel shows its own memory map
+// and environment whatever its file-system ids, and a link of the code's can
+// lead there.
+func noProc(fd int, err error) (int, error) {
+	if err != nil {
+		return -1, err
+	}
+	var fs unix.Statfs_t
+	if err = unix.Fstatfs(fd, &fs); err == nil && fs.Type == unix.PROC_SUPER_MAGIC {
+		err = unix.EACCES
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // parent opens the folder that holds the place and returns the last name in it.
@@ -87,7 +106,7 @@ func (p place) parent() (int, string, error) {
 	if name == "" || name == "." || name == ".." {
 		return -1, "", unix.EINVAL
 	}
-	fd, err := openat2(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0, p.resolve())
+	fd, err := noProc(openat2(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0, p.resolve()))
 	return fd, name, err
 }
 

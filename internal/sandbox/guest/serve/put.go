@@ -113,7 +113,7 @@ func (t *target) look(f *guest.FileSpec, p place) error {
 // follow moves the target behind a link. Whatever the code puts in the way
 // meanwhile, the write happens with its own rights.
 func (t *target) follow(f *guest.FileSpec, p place) error {
-	fd, err := p.open(unix.O_PATH, 0)
+	fd, err := p.open(unix.O_PATH)
 	if err != nil {
 		return err
 	}
