@@ -29,6 +29,9 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 		if conn != nil {
 			_ = conn.Close() // the creation has failed already
 		}
+		if ctx.Err() != nil { // what failed was our own time limit on the socket
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
 		return nil, i.abandon(ctx, err)
 	}
 	return sandbox.New(spec, conn, i), nil

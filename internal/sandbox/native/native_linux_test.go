@@ -1,55 +1,381 @@
-package native_test
+package native
 
 import (
-	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native"
 )
 
-func testDriver(t *testing.T) *native.Driver {
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var instances atomic.Int64
+
+// testDriver belongs to a host of its own. Nothing may be left of it at the end.
+func testDriver(t *testing.T, change func(*sandbox.Host)) *Driver {
 	t.Helper()
-	d, err := native.New(sandbox.Host{ID: "nattest", RunDir: t.TempDir()})
+	h := sandbox.Host{ID: fmt.Sprintf("unit%dn%d", os.Getpid(), instances.Add(1)), RunDir: t.TempDir(), LeaseDir: t.TempDir()}
+	if change != nil {
+		change(&h)
+	}
+	d, err := New(h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Close(t.Context()); err != nil {
+		if err := d.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
+		}
+		for _, base := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/cpu"} {
+			if left, _ := filepath.Glob(filepath.Join(base, h.Prefix()+"*")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
 		}
 	})
 	return d
 }
 
-func TestCreateExecDestroy(t *testing.T) {
-	d := testDriver(t)
-	w := &sandbox.Workspaces{Dir: t.TempDir()}
-	ws, err := w.Create(t.Context(), "w1", sandbox.DefaultLimits())
+// bareRoot has the mount points and nothing else: the guest needs no file of it.
+func bareRoot(t *testing.T, folders ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range folders {
+		if err := os.MkdirAll(filepath.Join(root, f), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+var mountPoints = []string{"proc", "dev", "tmp", "workspace", "files"}
+
+func bareSpec(t *testing.T, id string) sandbox.Spec {
+	t.Helper()
+	return sandbox.Spec{ID: id, RootFS: bareRoot(t, mountPoints...), Limits: sandbox.Limits{
+		MemoryBytes: 256 << 20, DiskBytes: 16 << 20, Inodes: 500, Processes: 50, OpenFiles: 200, FileBytes: 8 << 20,
+	}}
+}
+
+// guestOf is the process of the only living sandbox.
+func guestOf(t *testing.T, d *Driver) *instance {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.live) != 1 {
+		t.Fatalf("%d sandboxes live, want 1", len(d.live))
+	}
+	for i := range d.live {
+		return i
+	}
+	return nil
+}
+
+func proc(t *testing.T, i *instance, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(i.proc.Pid), file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ws.Attach(t.Context()); err != nil {
+	return string(b)
+}
+
+// line is the first line with this beginning, its words joined by one space.
+func line(text, start string) string {
+	for l := range strings.Lines(text) {
+		if strings.HasPrefix(l, start) {
+			return strings.Join(strings.Fields(l), " ")
+		}
+	}
+	return ""
+}
+
+func TestWallsStandBeforeTheFirstCommand(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	sb, err := d.Create(t.Context(), bareSpec(t, "walls"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for range 5 {
-		t0 := time.Now()
-		sb, err := d.Create(t.Context(), sandbox.Spec{ID: "one", RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS"), Workspace: ws})
+	i := guestOf(t, d)
+	status, limits := proc(t, i, "status"), proc(t, i, "limits")
+	for _, want := range []string{
+		"Seccomp: 2", "NoNewPrivs: 1", "CapEff: 00000000000000e3", "CapPrm: 00000000000000e3", "CapInh: 0000000000000000",
+		"CapBnd: 0000000000000000", "CapAmb: 0000000000000000", "Groups:", fmt.Sprintf("Uid: %[1]d %[1]d %[1]d %[1]d", i.lease.First),
+	} {
+		if got := line(status, want[:strings.Index(want, ":")+1]); got != want {
+			t.Errorf("status %q, want %q", got, want)
+		}
+	}
+	for name, want := range map[string]string{
+		"Max file size": "8388608 8388608 bytes", "Max core file size": "1 1 bytes", "Max processes": "50 50 processes",
+		"Max open files": "200 200 files", "Max locked memory": "65536 65536 bytes", "Max realtime priority": "0 0",
+	} {
+		if got := line(limits, name); got != name+" "+want {
+			t.Errorf("limit %q, want %q", got, want)
+		}
+	}
+	group := d.host.Prefix() + "walls"
+	for l := range strings.Lines(proc(t, i, "cgroup")) {
+		for _, c := range []string{":memory:", ":pids:", ":cpu:", "0::"} {
+			if strings.Contains(l, c) && !strings.HasSuffix(strings.TrimSpace(l), "/"+group) {
+				t.Errorf("not joined: %s", l)
+			}
+		}
+	}
+	if err := sb.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSandboxSeesOnlyItsOwnMounts(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	if _, err := d.Create(t.Context(), bareSpec(t, "mounts")); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for l := range strings.Lines(proc(t, guestOf(t, d), "mountinfo")) {
+		f := strings.Fields(l)
+		got[f[4]] = f[5]
+	}
+	for path, options := range map[string][]string{
+		"/": {"ro", "nosuid", "nodev"}, "/dev": {"ro", "nosuid", "noexec"}, "/dev/shm": {"rw", "nosuid", "nodev"},
+		"/proc": {"rw", "nosuid", "nodev", "noexec"}, "/proc/sys": {"ro"}, "/workspace": {"rw", "nosuid", "nodev"},
+		"/tmp": {"rw", "nosuid", "nodev"}, "/files": {"rw", "nosuid", "nodev"},
+	} {
+		have := strings.Split(got[path], ",")
+		for _, o := range options {
+			if !slices.Contains(have, o) {
+				t.Errorf("%s is mounted %v, want %s", path, have, o)
+			}
+		}
+		delete(got, path)
+	}
+	for path := range got {
+		if path != "/dev/pts" && !strings.HasPrefix(path, "/proc/") {
+			t.Errorf("%s is mounted", path)
+		}
+	}
+}
+
+func TestSandboxHasNamespacesOfItsOwn(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	if _, err := d.Create(t.Context(), bareSpec(t, "ns")); err != nil {
+		t.Fatal(err)
+	}
+	pid := fmt.Sprint(guestOf(t, d).proc.Pid)
+	for _, ns := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		ours, err := os.Readlink("/proc/self/ns/" + ns)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t1 := time.Now()
-		var out, errb bytes.Buffer
-		res, err := sb.Exec(t.Context(), sandbox.Command{Argv: []string{"echo", "hi"}, Stdout: &out, Stderr: &errb})
-		t2 := time.Now()
-		t.Log(res, err, out.String(), errb.String())
-		if err := sb.Destroy(t.Context()); err != nil {
+		theirs, err := os.Readlink("/proc/" + pid + "/ns/" + ns)
+		if err != nil || theirs == ours {
+			t.Errorf("%s namespace is %s, ours %s, %v", ns, theirs, ours, err)
+		}
+	}
+	files, err := os.ReadDir("/proc/" + pid + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		target, err := os.Readlink("/proc/" + pid + "/fd/" + f.Name())
+		if err != nil {
+			continue // closed meanwhile
+		}
+		// Its own pipes and poller, /dev/null, the socket, /proc: nothing of ours.
+		if strings.HasPrefix(target, "/") && target != "/dev/null" && !strings.HasPrefix(target, "/proc/") {
+			t.Errorf("the guest holds %s", target)
+		}
+	}
+}
+
+func TestUnusableRootFailsWithItsReasonAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	for name, c := range map[string]struct{ root, reason string }{
+		"missing":          {filepath.Join(t.TempDir(), "none"), "no such file"},
+		"no mount points":  {bareRoot(t), "/proc"},
+		"one mount absent": {bareRoot(t, "proc", "dev", "tmp", "workspace"), "/files"},
+	} {
+		spec := bareSpec(t, "broken")
+		spec.RootFS = c.root
+		_, err := d.Create(t.Context(), spec)
+		if err == nil || !strings.Contains(err.Error(), c.reason) {
+			t.Errorf("%s: got %v, want a word about %s", name, err, c.reason)
+		}
+		d.mu.Lock()
+		if len(d.live) != 0 {
+			t.Errorf("%s: %d sandboxes live on", name, len(d.live))
+		}
+		d.mu.Unlock()
+	}
+	// The name, the cgroups and the id range are free again.
+	if _, err := d.Create(t.Context(), bareSpec(t, "broken")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoRangeMeansNoSandbox(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, func(h *sandbox.Host) { h.Ranges = 1 })
+	first, err := d.Create(t.Context(), bareSpec(t, "first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Create(t.Context(), bareSpec(t, "second")); !errors.Is(err, sandbox.ErrCapacity) {
+		t.Errorf("got %v, want ErrCapacity", err)
+	}
+	if err := first.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Create(t.Context(), bareSpec(t, "third")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoCgroupMeansNoSandbox(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, func(h *sandbox.Host) { h.CgroupParent = "/there/is/none" })
+	if _, err := d.Create(t.Context(), bareSpec(t, "first")); !errors.Is(err, sandbox.ErrCapacity) {
+		t.Errorf("got %v, want ErrCapacity", err)
+	}
+}
+
+func TestIDInUseIsRefusedAndUnharmed(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	sb, err := d.Create(t.Context(), bareSpec(t, "same"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Create(t.Context(), bareSpec(t, "same")); err == nil {
+		t.Error("two sandboxes share an id")
+	}
+	if err := sb.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCanceledCreateLeavesNothing(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.Create(ctx, bareSpec(t, "late")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
+
+func TestCloseEndsEverySandbox(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	var all []*sandbox.Sandbox
+	for n := range 3 {
+		sb, err := d.Create(t.Context(), bareSpec(t, fmt.Sprint("s", n)))
+		if err != nil {
 			t.Fatal(err)
 		}
-		t3 := time.Now()
-		t.Log("create", t1.Sub(t0), "exec", t2.Sub(t1), "destroy", t3.Sub(t2))
+		all = append(all, sb)
 	}
-	ws.Detach(t.Context())
+	if err := d.Sweep(t.Context()); err == nil {
+		t.Error("a sweep under living sandboxes was allowed")
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, sb := range all {
+		<-sb.Done()
+		if err := sb.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := d.Create(t.Context(), bareSpec(t, "after")); !errors.Is(err, errClosed) {
+		t.Errorf("got %v, want errClosed", err)
+	}
+}
+
+func TestGuestThatIsKilledEndsTheSandbox(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	sb, err := d.Create(t.Context(), bareSpec(t, "killed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := guestOf(t, d).proc.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-sb.Done()
+	if got := sb.ExitReason(); got != sandbox.ExitCrash {
+		t.Errorf("reason %q, want crash", got)
+	}
+	if err := sb.Ping(t.Context()); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("ping: %v, want ErrGone", err)
+	}
+	if err := sb.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFrozenSandboxCanBeDestroyed(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	sb, err := d.Create(t.Context(), bareSpec(t, "frozen"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sb.Freeze(t.Context()), sb.Freeze(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProbeTriesASandbox(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	caps, err := d.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if caps.Driver != "native" || !caps.MemoryLimit || !caps.ProcessLimit || !caps.CPULimit || !caps.Seccomp {
+		t.Errorf("capabilities %+v", caps)
+	}
+	if left, _ := os.ReadDir(d.host.RunDir); len(left) > 0 {
+		t.Errorf("the probe left %v", left)
+	}
+}
+
+func TestSweepEmptiesTheInstancesFoldersOnly(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	mine, other := filepath.Join(d.host.RunDir, d.host.Prefix()+"old"), filepath.Join(d.host.RunDir, "airlock-other-old")
+	for _, dir := range []string{mine, other} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(mine); err == nil {
+		t.Error("our folder is left")
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error("a neighbour's folder is gone")
+	}
 }
