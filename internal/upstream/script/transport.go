@@ -32,7 +32,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		defer stop()
 		t.Handler.ServeHTTP(w, in)
 		w.WriteHeader(http.StatusOK)
-		_ = pw.Close() // never fails
+		// A handler that gave up must not look like one that finished.
+		_ = pw.CloseWithError(ctx.Err()) // nil means the end; never fails
 		_ = in.Body.Close()
 	}()
 	select {
