@@ -12,11 +12,14 @@ import (
 // mountPoints exist in every tree: a driver mounts over them and the tree is read-only by then.
 var mountPoints = []string{"workspace", "files", "skills", "mnt/session", "proc", "dev", "tmp", "sys"}
 
-// emptied holds build leftovers, and what describes the building host.
-var emptied = []string{
-	"dev", "proc", "sys", "tmp", "run", "var/tmp", "var/log", "var/cache/apt", "var/lib/apt/lists", "var/cache/debconf",
-	"root", "usr/share/man", "usr/share/info",
-}
+// volatileDirs hold nothing that belongs to an image: a driver mounts over most of them.
+var volatileDirs = []string{"dev", "proc", "sys", "tmp", "run"}
+
+// leftovers are what a build leaves, and what describes the building host. An imported tree may keep things there.
+var leftovers = append([]string{
+	"var/tmp", "var/log", "var/cache/apt", "var/lib/apt/lists", "var/cache/debconf", "root",
+	"usr/share/man", "usr/share/info", "usr/share/locale",
+}, volatileDirs...)
 
 const sandboxUser = "sandbox"
 
@@ -32,8 +35,8 @@ var written = map[string]string{
 var links = map[string]string{"usr/bin/fd": "fdfind", "usr/bin/python": "python3"}
 
 // finish turns a Debian tree, or an imported one, into one that a sandbox can start from. All of it goes through
-// os.Root: an imported tree may have links anywhere.
-func finish(tree string) error {
+// os.Root: an imported tree may have links anywhere. The contents of the emptied folders go.
+func finish(tree string, emptied []string) error {
 	root, err := os.OpenRoot(tree)
 	if err != nil {
 		return fmt.Errorf("open tree: %w", err)

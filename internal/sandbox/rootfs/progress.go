@@ -16,6 +16,7 @@ const (
 	PhaseEssential Phase = "base system"
 	PhaseInstall   Phase = "packages"
 	PhaseClean     Phase = "clean up"
+	PhaseCompile   Phase = "compile"
 	PhaseNode      Phase = "node libraries"
 	PhaseWheels    Phase = "wheels"
 	PhaseUnpack    Phase = "unpack"

@@ -112,7 +112,10 @@ func pythonLibraries(ctx context.Context, tree string) ([]Library, error) {
 		return nil, fmt.Errorf("read recipe: %w", err)
 	}
 	var out bytes.Buffer
-	err = runInside(ctx, inside{tree: tree, argv: []string{"python3", "-c", string(program)}, stdin: bytes.NewReader(known), stdout: &out})
+	const script = `command -v python3 >/dev/null || exit 0; exec python3 -c "$0"`
+	err = runInside(ctx, inside{
+		tree: tree, argv: []string{"sh", "-c", script, string(program)}, stdin: bytes.NewReader(known), stdout: &out,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list python libraries: %w", err)
 	}

@@ -25,7 +25,8 @@ const defaultSuite = "trixie"
 // recipeVersion changes when the steps of this package change in a way that the embedded files do not show.
 const recipeVersion = "1"
 
-// excluded is documentation and translation that no program reads. Copyright files stay: licences ask for them.
+// excluded is documentation, translation and the libraries' own tests (200 MiB): no program reads them. Copyright files
+// stay: licences ask for them. py3compile is left out so that set-up scripts skip it; the build compiles at the end.
 var excluded = []string{
 	"path-exclude=/usr/share/man/*",
 	"path-exclude=/usr/share/info/*",
@@ -34,6 +35,8 @@ var excluded = []string{
 	"path-exclude=/usr/share/locale/*",
 	"path-exclude=/usr/share/doc/*",
 	"path-include=/usr/share/doc/*/copyright",
+	"path-exclude=/usr/lib/python3/dist-packages/*/tests/*",
+	"path-exclude=/usr/bin/py3compile",
 }
 
 // recipe is everything that decides what an image will hold, apart from the versions the archive has that day.

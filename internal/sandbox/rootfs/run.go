@@ -92,7 +92,10 @@ else
 	mount --bind "$tree" "$tree"
 fi
 mount -t proc proc "$tree/proc"
-mount --rbind /dev "$tree/dev"
+mount -t tmpfs -o mode=755 tmpfs "$tree/dev"
+for n in null zero full random urandom; do : >"$tree/dev/$n"; mount --bind "/dev/$n" "$tree/dev/$n"; done
+ln -s /proc/self/fd "$tree/dev/fd"; ln -s fd/0 "$tree/dev/stdin"; ln -s fd/1 "$tree/dev/stdout"; ln -s fd/2 "$tree/dev/stderr"
+mkdir -m 1777 "$tree/dev/shm"
 mount -t tmpfs -o mode=1777 tmpfs "$tree/tmp"
 if [ -n "$bind" ]; then mount --bind "$bind" "$tree/mnt"; fi
 if [ -n "$AIRLOCK_NETWORK" ]; then

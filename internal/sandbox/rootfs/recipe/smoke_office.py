@@ -4,8 +4,8 @@ import os
 import subprocess
 
 os.chdir("/workspace")
-for module in ("bs4 cairo dateutil defusedxml docx fitz html5lib img2pdf jinja2 joblib lxml.etree markdown "
-               "matplotlib.pyplot mpmath numpy odf openpyxl pandas pdfminer.high_level pikepdf PIL.Image pypdf pytz "
+for module in ("bs4 cairo dateutil defusedxml docx html5lib img2pdf jinja2 joblib lxml.etree markdown "
+               "matplotlib.pyplot mpmath numpy odf openpyxl pandas pdfminer.high_level pikepdf PIL.Image pymupdf pypdf pytz "
                "reportlab.pdfgen.canvas scipy.stats seaborn sklearn.linear_model statsmodels.api sympy tabulate tqdm "
                "xlrd xlsxwriter yaml").split():
     importlib.import_module(module)
