@@ -89,30 +89,6 @@ func TestExpiredMessageHasBothWordsAndForbidsRetry(t *testing.T) {
 	}
 }
 
-func TestCopyNameIsHarmlessInside(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("文", 120) + ".xlsx"
-	for _, tt := range []struct{ in, want string }{
-		{"report.docx", "report.docx"},
-		{"第1组.txt", "第1组.txt"},
-		{"a;id.txt", "a;id.txt"},
-		{"../../etc/passwd", ".._.._etc_passwd"},
-		{"a\u202excod.exe", "a_xcod.exe"},
-		{"tab\there", "tab_here"},
-		{"..", "file"},
-		{"", "file"},
-		{"\xff.txt", "_.txt"},
-		{long, strings.Repeat("文", 83) + ".xlsx"},
-	} {
-		if got := copyName(tt.in); got != tt.want {
-			t.Errorf("copyName(%q) = %q, want %q", tt.in, got, tt.want)
-		}
-		if got := copyName(tt.in); len(got) > maxNameBytes {
-			t.Errorf("copyName(%q) has %d bytes", tt.in, len(got))
-		}
-	}
-}
-
 func TestCase34SecondFileOfOneNameGetsANumber(t *testing.T) {
 	t.Parallel()
 	var taken []Input

@@ -42,7 +42,7 @@ func (l *Lease) AddFile(ctx context.Context, caller tenant.Caller, f *file.File)
 	if f.Size > maxInputBytes {
 		return "", wire.Invalid("file %s is larger than a container can hold (%s)", f.ID, wire.FormatSize(maxInputBytes))
 	}
-	p := path.Join(InputDir, freeName(copyName(f.Filename), l.inputs))
+	p := path.Join(InputDir, freeName(file.DiskName(f.Filename), l.inputs))
 	sb, err := l.sandbox(ctx)
 	if err != nil {
 		return "", err
@@ -138,37 +138,6 @@ func freeName(name string, taken []Input) string {
 			return candidate
 		}
 	}
-}
-
-// copyName is the name a file has inside. The Files API refuses most bad names at upload; what it keeps on purpose
-// (right-to-left marks) or what an older row holds is made harmless here, since a model reads and types these names.
-func copyName(name string) string {
-	name = strings.ToValidUTF8(name, "_")
-	name = strings.Map(func(r rune) rune {
-		if r == '/' || r == '\\' || r < 0x20 || r == 0x7f || isBidi(r) {
-			return '_'
-		}
-		return r
-	}, name)
-	if len(name) > maxNameBytes {
-		ext := path.Ext(name)
-		if len(ext) > 32 {
-			ext = ""
-		}
-		name = cutBytes(strings.TrimSuffix(name, ext), maxNameBytes-len(ext)) + ext
-	}
-	if name == "" || name == "." || name == ".." {
-		return "file"
-	}
-	return name
-}
-
-func isBidi(r rune) bool {
-	switch {
-	case r == 0x061c, r == 0x200e, r == 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
-		return true
-	}
-	return false
 }
 
 // cutBytes shortens s to at most n bytes without splitting a character.
