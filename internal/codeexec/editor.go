@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
@@ -160,6 +162,7 @@ func viewFolder(ctx context.Context, f files, name string) (*claude.Node, error)
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(entries, func(a, b sandbox.FileInfo) int { return strings.Compare(a.Path, b.Path) })
 	var lines []string
 	for _, e := range entries {
 		if strings.Contains(strings.TrimPrefix(e.Path, name), "/.") {
