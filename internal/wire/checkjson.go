@@ -110,7 +110,10 @@ func (c *jsonChecker) object(depth int) error {
 	var seen names
 	for {
 		c.space()
-		if c.i >= len(c.b) || c.b[c.i] != '"' {
+		if c.i >= len(c.b) {
+			return c.fail("the JSON ends early")
+		}
+		if c.b[c.i] != '"' {
 			return c.fail("a member name was expected at byte %d", c.i)
 		}
 		name, err := c.str(true)
