@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"os"
 	"time"
@@ -42,27 +41,18 @@ func (o *askOptions) startHere(ctx context.Context, n notes) (_ *client, stop fu
 		cfg.LogLevel = "error" // the log of one call is noise here; AIRLOCK_LOG_LEVEL=debug shows it
 	}
 	n.line("no server on %s: serving here for this call", o.conn.data)
-	s, err := server.Open(ctx, cfg)
+	here, err := serveHere(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := s.Listen(ctx)
-	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
-	}
-	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(serving, l) }()
 	stop = func() {
-		drain()
-		s.Cut() // the only client is this command, and it is done
-		if err := errors.Join(<-ended, s.Close()); err != nil {
+		if err := here.stop(); err != nil {
 			n.line("server: %v", err)
 		}
 	}
-	c := &client{url: s.URL(), adminURL: s.URL(), key: o.conn.key, http: &http.Client{}}
+	c := &client{url: here.url, adminURL: here.url, key: o.conn.key, http: here.http}
 	if c.key == "" {
-		c.key = s.AdminKey()
+		c.key = here.adminKey
 	}
 	if err := c.becomeApp(ctx, o.conn.app); err != nil {
 		stop()

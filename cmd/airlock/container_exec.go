@@ -60,7 +60,6 @@ func newContainerExecCommand() *cobra.Command {
 		return exit.asError(timeout)
 	})
 	f := cmd.Flags()
-	f.SetInterspersed(false)
 	f.BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the command")
 	f.StringVar(&req.Cwd, "cwd", "", "folder to run in (default: /workspace)")
 	f.StringToStringVar(&req.Env, "env", nil, "environment of the command, NAME=VALUE")

@@ -34,7 +34,10 @@ func TestJavaScriptClients(t *testing.T) {
 			cmd.Env = append(os.Environ(), "AIRLOCK_URL="+server.url, "AIRLOCK_KEY="+key, "NODE_NO_WARNINGS=1")
 			out, err := cmd.CombinedOutput()
 			if err != nil {
-				t.Errorf("%v\n%s", err, out)
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if counts := string(out); strings.Contains(counts, "# pass 0\n") || !strings.Contains(counts, "# skipped 0\n") {
+				t.Errorf("not every test ran:\n%s", out)
 			}
 		})
 	}
