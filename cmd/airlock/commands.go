@@ -6,11 +6,13 @@ import "github.com/spf13/cobra"
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newServeCommand(),
+		newDemoCommand(),
 		newAskCommand(),
 		newAppCommand(),
 		newKeyCommand(),
 		newFileCommand(),
 		newContainerCommand(),
+		newRootfsCommand(),
 		newDoctorCommand(),
 		newVersionCommand(),
 	}

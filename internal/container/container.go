@@ -79,10 +79,16 @@ func (c *Container) expiryAfter(now time.Time) time.Time {
 	return t
 }
 
-// touch records a use.
-func (c *Container) touch(now time.Time) {
-	c.LastUsedAt = now
-	c.ExpiresAt = c.expiryAfter(now)
+// touch records a use and reports whether that is worth writing down. Moves of less than a sixtieth of the idle time, and
+// of ten seconds, are left out, so that a busy container does not cost a write of the database per command; what is shown
+// is always what is stored.
+func (c *Container) touch(now time.Time) bool {
+	expires := c.expiryAfter(now)
+	if !c.ExpiresAt.IsZero() && expires.Sub(c.ExpiresAt) < min(c.IdleTTL/60, 10*time.Second) {
+		return false
+	}
+	c.LastUsedAt, c.ExpiresAt = now, expires
+	return true
 }
 
 // Expired reports whether the container can no longer be used at now because of time alone.

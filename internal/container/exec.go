@@ -89,7 +89,8 @@ func (s *Service) Exec(ctx context.Context, caller tenant.Caller, id ID, p ExecP
 		c.Timeout = time.Duration(*p.TimeoutSeconds * float64(time.Second))
 	}
 	var res sandbox.Result
-	err = s.inTurn(ctx, caller, id, func(sb *sandbox.Sandbox) (err error) {
+	// A command's files become durable a second later: waiting for the disk would cost more than most commands.
+	err = s.inTurn(ctx, caller, id, false, func(sb *sandbox.Sandbox) (err error) {
 		res, err = sb.Exec(ctx, c)
 		return startError(err)
 	})
@@ -108,7 +109,7 @@ func startError(err error) error {
 }
 
 // inTurn runs f with the sandbox of a container and tells the truth about a sandbox that ended meanwhile.
-func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, f func(*sandbox.Sandbox) error) error {
+func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, durable bool, f func(*sandbox.Sandbox) error) error {
 	if id == "" {
 		return id.Validate()
 	}
@@ -116,7 +117,7 @@ func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, f fun
 	if err != nil {
 		return err
 	}
-	defer l.Release(ctx)
+	defer l.release(ctx, durable)
 	sb, err := l.Sandbox(ctx)
 	if err != nil {
 		return err

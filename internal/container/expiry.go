@@ -79,6 +79,7 @@ func (s *Service) SweepIdle(ctx context.Context) {
 }
 
 func (s *Service) sweepOne(ctx context.Context, v *live) error {
+	s.syncLive(ctx, v)
 	idle := s.now().Sub(v.idleSince)
 	sb := v.sandbox()
 	if sb == nil && v.ws == nil {

@@ -204,7 +204,7 @@ func (s *Service) maxFile() int64 { return or(s.MaxFile, maxExportBytes) }
 // ServeGetFile serves GET /airlock/v1/containers/{id}/files/{path...}, with ?list=1 the entries of a folder.
 func (s *Service) ServeGetFile(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
 	p := filePath(r)
-	return s.inTurn(r.Context(), caller, ID(r.PathValue("id")), func(sb *sandbox.Sandbox) (err error) {
+	return s.inTurn(r.Context(), caller, ID(r.PathValue("id")), false, func(sb *sandbox.Sandbox) (err error) {
 		if flag(r, "list") {
 			return s.listFolder(w, r, sb, p)
 		}
@@ -253,7 +253,7 @@ func (s *Service) ServePutFile(w http.ResponseWriter, r *http.Request, caller te
 		return wire.TooLarge("The file is larger than the limit of %s.", wire.FormatSize(s.maxFile()))
 	}
 	n := &countReader{r: r.Body, max: s.maxFile()}
-	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), func(sb *sandbox.Sandbox) error {
+	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), true, func(sb *sandbox.Sandbox) error {
 		return fileError(p, sb.Put(r.Context(), p, n, guest.PutOptions{AsCode: true, MkdirAll: true, Mode: 0o644}))
 	})
 	if n.over {
@@ -268,7 +268,7 @@ func (s *Service) ServePutFile(w http.ResponseWriter, r *http.Request, caller te
 // ServeDeleteFile serves DELETE /airlock/v1/containers/{id}/files/{path...}; a folder needs ?recursive=1.
 func (s *Service) ServeDeleteFile(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
 	p := filePath(r)
-	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), func(sb *sandbox.Sandbox) error {
+	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), true, func(sb *sandbox.Sandbox) error {
 		return fileError(p, sb.Remove(r.Context(), p, guest.RemoveOptions{AsCode: true, All: flag(r, "recursive")}))
 	})
 	if err != nil {

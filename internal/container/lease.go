@@ -2,9 +2,11 @@ package container
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -71,9 +73,10 @@ func (s *Service) beginTurn(ctx context.Context, caller tenant.Caller, id ID) (*
 		return nil, wire.Overloaded(5*time.Second,
 			"The container lives on another server of this installation, which cannot be reached from here.")
 	}
-	c.touch(now)
-	if err := saveUse(ctx, s.DB, c); err != nil {
-		return nil, err
+	if c.touch(now) {
+		if err := saveUse(ctx, s.DB, c); err != nil {
+			return nil, err
+		}
 	}
 	return c, nil
 }
@@ -165,7 +168,10 @@ func (l *Lease) REPLLost() bool {
 
 // Release ends the turn: the workspace is synced, the expiry moves, the next request may begin. It works on after ctx is
 // cancelled, and doing it twice is harmless.
-func (l *Lease) Release(ctx context.Context) {
+func (l *Lease) Release(ctx context.Context) { l.release(ctx, true) }
+
+// release with durable false leaves the sync to the background loop, which is at most a second behind.
+func (l *Lease) release(ctx context.Context, durable bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.released {
@@ -177,10 +183,15 @@ func (l *Lease) Release(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	l.s.syncLive(ctx, l.live)
-	l.c.touch(l.s.now())
-	if err := saveUse(ctx, l.s.DB, l.c); err != nil {
-		l.s.log().ErrorContext(ctx, "save container use", "container_id", l.c.ID, "error", err)
+	l.live.dirty = true
+	if durable {
+		l.s.syncLive(ctx, l.live)
+	}
+	if l.c.touch(l.s.now()) {
+		// A container deleted during the turn has no row to write to.
+		if err := saveUse(ctx, l.s.DB, l.c); err != nil && !errors.Is(err, db.ErrStale) {
+			l.s.log().ErrorContext(ctx, "save container use", "container_id", l.c.ID, "error", err)
+		}
 	}
 	l.s.giveTurn(l.live)
 }

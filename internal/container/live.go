@@ -31,6 +31,7 @@ type live struct {
 	closed bool               // the container is being deleted: no sandbox is started any more
 
 	frozen    bool
+	dirty     bool // used since the last sync
 	idleSince time.Time
 }
 
@@ -352,10 +353,12 @@ func (s *Service) syncLive(ctx context.Context, v *live) {
 	v.mu.Lock()
 	ws := v.ws
 	v.mu.Unlock()
-	if ws == nil {
+	if ws == nil || !v.dirty {
 		return
 	}
 	if err := ws.Sync(ctx); err != nil {
 		s.log().WarnContext(ctx, "sync workspace", "container_id", v.id, "error", err)
+		return
 	}
+	v.dirty = false
 }
