@@ -87,7 +87,7 @@ func (i *instance) exec(theirs *os.File) error {
 		return fmt.Errorf("stderr pipe: %w: %w", sandbox.ErrCapacity, err)
 	}
 	defer stderr.Close()
-	i.proc, err = i.d.spawn.start(i.cgroup.FD(), i.lease, []*os.File{null, null, stderr, theirs})
+	i.proc, err = i.d.spawn.start(i.cgroup.FD(), i.lease, [4]*os.File{null, null, stderr, theirs})
 	return err
 }
 

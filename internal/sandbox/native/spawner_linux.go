@@ -1,11 +1,11 @@
 package native
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +39,10 @@ func (s *spawner) run() {
 	if _, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0); errno != 0 && errno != unix.ENOSYS {
 		s.fail = fmt.Errorf("new session keyring: %w", errno)
 	}
+	// Nor its groups. The plain call changes this thread only.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+		s.fail = errors.Join(s.fail, fmt.Errorf("drop groups: %w", errno))
+	}
 	for f := range s.work {
 		f()
 	}
@@ -50,38 +54,58 @@ func (s *spawner) stop() {
 	<-s.done
 }
 
-// start runs the guest in new namespaces with the host ids of r; files become its descriptors 0, 1, 2, ... The child
-// then waits for its setup and has done nothing else.
-func (s *spawner) start(cgroup int, r *sandbox.IDRange, files []*os.File) (*os.Process, error) {
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(r.First), Size: sandbox.RangeSize}}
-	attr := &os.ProcAttr{
-		Dir: "/",
-		// Nothing of the server's environment. One processor, because the guest mostly waits, and each thread less makes
-		// its start faster and the sandbox smaller.
-		Env:   []string{"GOMAXPROCS=1"},
-		Files: files,
-		Sys: &syscall.SysProcAttr{
-			Cloneflags: namespaces, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
-			// Without an identity of its own the child would lose its capabilities at exec.
-			Credential:  &syscall.Credential{Uid: 0, Gid: 0},
-			Setsid:      true,
-			Pdeathsig:   unix.SIGKILL,
-			UseCgroupFD: cgroup >= 0, CgroupFD: max(cgroup, 0),
-		},
+// start runs the guest in new namespaces with the host ids of r; files become its descriptors 0 to 3. The child then waits
+// for its setup and has done nothing else.
+func (s *spawner) start(cgroup int, r *sandbox.IDRange, files [4]*os.File) (*os.Process, error) {
+	var fds [4]int
+	for n, f := range files {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 10)
+		if err != nil {
+			return nil, fmt.Errorf("start guest: %w: %w", sandbox.ErrCapacity, err)
+		}
+		defer func() { _ = unix.Close(fd) }() // the child has its own
+		fds[n] = fd
 	}
-	path := "/proc/self/fd/" + strconv.Itoa(int(s.guest.Fd()))
-	var proc *os.Process
+	var pid int
 	var err error
 	finished := make(chan struct{})
 	s.work <- func() {
 		defer close(finished)
 		if err = s.fail; err == nil {
-			proc, err = os.StartProcess(path, []string{"airlock-guest", "init"}, attr)
+			// Nothing of the server's environment. One processor, because the guest mostly waits, and each thread less
+			// makes its start faster and the sandbox smaller.
+			pid, err = startVfork(int(s.guest.Fd()), cgroup, []string{"airlock-guest", "init"}, []string{"GOMAXPROCS=1"}, fds)
 		}
 	}
 	<-finished
 	if err != nil {
 		return nil, fmt.Errorf("start guest: %w", err)
 	}
+	// Nobody but us can reap the child, so its pid is still its own.
+	proc, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, fmt.Errorf("find guest: %w", err)
+	}
+	if err := mapIDs(pid, r.First); err != nil {
+		_ = proc.Kill()        // it may have ended by itself
+		_, werr := proc.Wait() // and must not stay a zombie
+		return nil, errors.Join(fmt.Errorf("map ids of guest: %w", err), werr)
+	}
 	return proc, nil
+}
+
+// mapIDs gives the child's user namespace the ids from first on.
+func mapIDs(pid int, first uint32) error {
+	line := fmt.Appendf(nil, "0 %d %d\n", first, sandbox.RangeSize)
+	for _, name := range []string{"uid_map", "gid_map"} {
+		f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/"+name, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(line)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

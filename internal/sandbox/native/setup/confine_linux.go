@@ -13,6 +13,18 @@ import (
 // and write files for it.
 const keptCapabilities = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID
 
+// becomeRoot takes the ids 0 of the user namespace, on all threads. Until then the process carries the server's.
+func becomeRoot() error {
+	if err := syscall.Setgid(0); err != nil {
+		return fmt.Errorf("setgid: %w", err)
+	}
+	if err := syscall.Setuid(0); err != nil {
+		return fmt.Errorf("setuid: %w", err)
+	}
+	// A change of ids clears the wish to die with the server.
+	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+}
+
 // dropCapabilities leaves the process with keptCapabilities and the calling thread, which starts all code, with an empty
 // bounding set. The other threads keep a full one: dropping it there costs a signal to every thread for each of forty
 // capabilities, a third of the whole start, and no_new_privs makes it moot.

@@ -113,11 +113,11 @@ func mountScratch(size Tmpfs) error {
 		if err := unix.Mkdirat(fd, f.name, 0o755); err != nil {
 			return fmt.Errorf("make %s: %w", f.name, err)
 		}
-		if err := unix.Fchownat(fd, f.name, f.id, f.id, 0); err != nil {
-			return fmt.Errorf("own %s: %w", f.name, err)
-		}
 		if err := unix.Fchmodat(fd, f.name, f.mode, 0); err != nil {
 			return fmt.Errorf("mode of %s: %w", f.name, err)
+		}
+		if err := unix.Fchownat(fd, f.name, f.id, f.id, 0); err != nil {
+			return fmt.Errorf("own %s: %w", f.name, err)
 		}
 	}
 	for _, name := range []string{"workspace", "tmp", "files"} {

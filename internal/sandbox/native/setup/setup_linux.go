@@ -14,6 +14,9 @@ import (
 // main thread, locked, before the program has made any file descriptor of its own. The failure has been told to the other
 // end of fd when it returns one; the process must then end.
 //
+// The process starts without an id of its namespace, which is mapped by the time the setup arrives, and with the
+// capabilities it needs.
+//
 // The steps are in the only order that works: mounts need capabilities and /proc of the old root, pivot_root needs the
 // mounts, limits and capabilities come after the last privileged step, the system call filter last because it refuses
 // the steps before it.
@@ -44,6 +47,7 @@ func confine(s socket) error {
 		name string
 		run  func() error
 	}{
+		{"ids", becomeRoot},
 		{"mounts", func() error { return mountAll(c, fds) }},
 		{"host name", func() error { return unix.Sethostname([]byte(c.Hostname)) }},
 		{"loopback", loopbackUp},
