@@ -317,3 +317,42 @@ func TestExecWithEndedContextStartsNothing(t *testing.T) {
 		t.Errorf("it ran: %v", err)
 	}
 }
+
+func TestCase63EndlessOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	g := start(t, guest.Options{})
+	o := g.run(t, guest.Command{Shell: "yes & yes errors >&2", Timeout: 2 * time.Second})
+	if !o.TimedOut || o.StdoutDropped < 1<<20 || o.StderrDropped < 1<<20 {
+		t.Errorf("got %+v", o.Result)
+	}
+	marker := fmt.Sprintf("\n... %d bytes dropped ...\n", o.StdoutDropped)
+	head, tail, ok := strings.Cut(o.out, marker)
+	if !ok || len(head) != 1<<20-1<<20*3/10 || len(tail) != 1<<20*3/10 || !strings.HasPrefix(head, "y\ny\n") || !strings.HasSuffix(tail, "y\n") {
+		t.Errorf("got %d and %d bytes, marker %v", len(head), len(tail), ok)
+	}
+	if peak := peakRSS(t, g.cmd.Process.Pid); peak > 48<<20 {
+		t.Errorf("the guest grew to %d MiB", peak>>20)
+	}
+	if o := g.shell(t, "echo next"); o.out != "next\n" {
+		t.Errorf("got %+v", o)
+	}
+}
+
+func TestExecKeepsTheEndOfBigOutput(t *testing.T) {
+	t.Parallel()
+	g := start(t, guest.Options{})
+	o := g.run(t, guest.Command{Shell: "seq 1 1000000", OutputBytes: 1000})
+	head, tail, ok := strings.Cut(o.out, fmt.Sprintf("\n... %d bytes dropped ...\n", o.StdoutDropped))
+	if !ok || !strings.HasPrefix(head, "1\n2\n3\n") || !strings.HasSuffix(tail, "999999\n1000000\n") || int64(len(head)+len(tail))+o.StdoutDropped != 6888896 {
+		t.Errorf("got %q", o.out)
+	}
+	var n int
+	o = g.run(t, guest.Command{Shell: "seq 1 1000000", OutputBytes: -1, Stdout: counter{&n}})
+	if n != 6888896 || o.StdoutDropped != 0 {
+		t.Errorf("without bound: got %d bytes", n)
+	}
+}
+
+type counter struct{ n *int }
+
+func (c counter) Write(p []byte) (int, error) { *c.n += len(p); return len(p), nil }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -187,6 +188,36 @@ func start(tb testing.TB, opts guest.Options) *guestProcess {
 		tb.Fatalf("guest not ready: %v", err)
 	}
 	return g
+}
+
+// rawGuest is a guest spoken to frame by frame.
+type rawGuest struct {
+	w      *guest.Writer
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+}
+
+func launchRaw(tb testing.TB) *rawGuest {
+	tb.Helper()
+	cmd, conn, stderr := launch(tb)
+	tb.Cleanup(func() { conn.Close() })
+	go io.Copy(io.Discard, conn)
+	return &rawGuest{w: guest.NewWriter(conn), cmd: cmd, stderr: stderr}
+}
+
+// peakRSS is the most memory a process has had, in bytes.
+func peakRSS(tb testing.TB, pid int) int {
+	tb.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	kib := 0
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		tb.Fatal(err)
+	}
+	return kib << 10
 }
 
 // outcome is everything a command gave.
