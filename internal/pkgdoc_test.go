@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -179,6 +180,41 @@ func TestEverySkipIsListedWithItsReason(t *testing.T) {
 	for _, s := range listed {
 		if !slices.Contains(found, s) {
 			t.Errorf("testdata/skips.txt lists a skip that is gone: %s", s)
+		}
+	}
+}
+
+// TestWhereIsItNamesRealFiles follows every path of ARCHITECTURE.md; a bare name belongs to the folder named before it.
+func TestWhereIsItNamesRealFiles(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	word := regexp.MustCompile(`[A-Za-z0-9_./-]+`)
+	_, table, _ := strings.Cut(string(b), "## Where is it?")
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		dir := ""
+		for _, w := range word.FindAllString(cells[2], -1) {
+			w = strings.TrimRight(w, ".,")
+			switch {
+			case strings.Contains(w, "/"):
+				dir = filepath.Dir(w)
+			case strings.HasSuffix(w, ".go") && w != ".go":
+				w = filepath.Join(dir, w)
+			default:
+				continue
+			}
+			if strings.HasSuffix(w, "_test.go") || strings.HasSuffix(w, "/") || strings.HasPrefix(w, "cmd/airlock/.") {
+				continue // patterns, not files
+			}
+			if _, err := os.Stat(filepath.Join("..", w)); err != nil {
+				t.Errorf("%s is not there, says the row: %s", w, line)
+			}
 		}
 	}
 }

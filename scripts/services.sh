@@ -26,7 +26,7 @@ start_postgres() {
 }
 
 as_postgres() {
-  printf '  as postgres: %s\n' "${1##*/}"
+  printf '  as postgres: %s\n' "${1##*/}" >&2
   (cd / && ${SUDO[@]+"${SUDO[@]}"} runuser -u postgres -- "$@")
 }
 
