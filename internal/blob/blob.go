@@ -38,6 +38,7 @@ type backend interface {
 	open(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error)
 	remove(ctx context.Context, key string) error
 	list(ctx context.Context, prefix string, fn func(Entry) error) error
+	clean(ctx context.Context) error
 	ping(ctx context.Context) error
 	close() error
 }
@@ -202,6 +203,14 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 // the listing and is returned.
 func (s *Store) List(ctx context.Context, prefix string, fn func(Entry) error) error {
 	return s.b.list(ctx, prefix, fn)
+}
+
+// Clean removes the remains of writers that died. It is called now and then while the store is in use.
+func (s *Store) Clean(ctx context.Context) error {
+	if err := s.b.clean(ctx); err != nil {
+		return fmt.Errorf("clean blob store: %w", err)
+	}
+	return nil
 }
 
 // Ping answers whether the store can be reached.

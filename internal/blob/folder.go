@@ -15,9 +15,9 @@ import (
 // tempDir holds blobs in the making. A key cannot begin with a dot, so it is never one.
 const tempDir = ".tmp"
 
-// staleTemp is the age at which a temporary file belongs to no running upload: the longest takes an hour
-// at the slowest rate that the idle limit of a connection allows to matter.
-const staleTemp = 24 * time.Hour
+// staleTemp is the silence after which a temporary file belongs to no running upload. Bytes are written in
+// pieces of 256 KiB, which even a line of 40 bytes a second fills in that time.
+const staleTemp = 2 * time.Hour
 
 // folder keeps blobs as files. gocloud.dev's own file store neither syncs nor can be made to, so an
 // acknowledged upload could be lost with the power; hence this one.
@@ -37,15 +37,12 @@ func openFolder(dir string) (*folder, error) {
 	if err := root.MkdirAll(tempDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("open blob folder: %w", err), root.Close())
 	}
-	if err := f.sweepTemp(time.Now()); err != nil {
-		return nil, errors.Join(fmt.Errorf("clean blob folder: %w", err), root.Close())
-	}
 	return f, nil
 }
 
-// sweepTemp removes what a killed process left. Another server may be uploading to the same folder, so
-// only old files go.
-func (f *folder) sweepTemp(now time.Time) error {
+// clean removes what a killed process left. Uploads may be running, so only silent files go.
+func (f *folder) clean(context.Context) error {
+	now := time.Now()
 	entries, err := fs.ReadDir(f.root.FS(), tempDir)
 	if err != nil {
 		return err
@@ -110,7 +107,7 @@ func (w *folderWriter) commit() error {
 
 func (w *folderWriter) abort() {
 	// A second close after a failed one, or a file that is gone, changes nothing; what stays behind after
-	// all is removed at the next start.
+	// all is removed by clean.
 	_ = w.file.Close()
 	_ = w.f.root.Remove(w.temp)
 }

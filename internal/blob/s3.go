@@ -95,6 +95,10 @@ func (b *bucket) list(ctx context.Context, prefix string, fn func(Entry) error) 
 	}
 }
 
+// clean has nothing to do: the parts of an upload that was never completed are no objects, and the bucket's
+// lifecycle rule for incomplete uploads frees them.
+func (b *bucket) clean(context.Context) error { return nil }
+
 func (b *bucket) ping(ctx context.Context) error {
 	ok, err := b.b.IsAccessible(ctx)
 	if err == nil && !ok {

@@ -34,6 +34,8 @@ type fixture struct {
 	now time.Time
 }
 
+var quietLog = slog.New(slog.DiscardHandler)
+
 var start = time.Date(2026, 11, 29, 16, 18, 0, 0, time.UTC)
 
 // run runs fn on both databases.
@@ -46,7 +48,7 @@ func run(t *testing.T, fn func(t *testing.T, x *fixture)) {
 func newFixture(t *testing.T, d *db.DB, blobs *blob.Store) *fixture {
 	t.Helper()
 	x := &fixture{t: t, now: start}
-	quiet := slog.New(slog.DiscardHandler)
+	quiet := quietLog
 	x.files = &file.Service{DB: d, Blobs: blobs, Log: quiet, Now: x.clock, CursorKey: wire.NewCursorKey()}
 	tenants := &tenant.Service{DB: d, Now: x.clock}
 	for name, c := range map[string]*tenant.Caller{"one": &x.app, "two": &x.other} {

@@ -33,6 +33,9 @@ func (s *Service) Sweep(ctx context.Context) error {
 		if err := s.sweepOrphans(ctx, started); err != nil {
 			return fmt.Errorf("sweep blobs without a file: %w", err)
 		}
+		if err := s.Blobs.Clean(ctx); err != nil {
+			return fmt.Errorf("sweep files: %w", err)
+		}
 		s.sweep.orphans = started
 	}
 	return nil
