@@ -43,10 +43,10 @@ func (c *Cgroups) Create(ctx context.Context, id string, l Limits) (*Cgroup, err
 
 func (g *Cgroup) make(l Limits) error {
 	c := g.owner
-	for _, name := range []string{"memory", "pids", "cpu", "cpuacct", "freezer"} {
+	for _, name := range slices.Concat(required, []string{"cpuacct", "freezer"}) {
 		base := c.v1[name]
-		if base == "" || c.mode == CgroupV2 || (name == "freezer" && c.v2 != "") {
-			continue // the v2 hierarchy freezes better
+		if base == "" || c.mode == CgroupV2 || (c.v2 != "" && !slices.Contains(required, name)) {
+			continue // the v2 hierarchy counts and freezes better
 		}
 		dir := filepath.Join(base, g.name)
 		if slices.Contains(g.dirs, dir) {

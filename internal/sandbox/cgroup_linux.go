@@ -23,7 +23,7 @@ const (
 	CgroupV2     CgroupMode = "v2"
 )
 
-// controllers that a sandbox cannot be without; cpuacct and freezer are used on v1 where present.
+// required are the controllers that a sandbox cannot be without. Pure v1 also needs cpuacct and freezer.
 var required = []string{"memory", "pids", "cpu"}
 
 // Cgroups makes the control groups of one Host below the groups in which the server itself runs. It uses plain file
@@ -142,6 +142,9 @@ func (c *Cgroups) settle() error {
 	switch {
 	case len(missing) == 0 && c.v2 == "":
 		c.mode = CgroupV1
+		if c.v1["cpuacct"] == "" || c.v1["freezer"] == "" {
+			return errors.New("this host has neither a cgroup2 mount nor the v1 controllers cpuacct and freezer")
+		}
 	case len(missing) == 0:
 		c.mode = CgroupHybrid
 	case len(missing) == len(required) && c.v2 != "":

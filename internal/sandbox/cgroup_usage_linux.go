@@ -30,10 +30,9 @@ func (g *Cgroup) Usage() (Usage, error) {
 		read(&u.ProcessesMax, g.v2, "pids.events", "max")
 		return u, errors.Join(errs...)
 	}
-	switch {
-	case g.v2 != "":
+	if g.v2 != "" {
 		read(&u.CPU, g.v2, "cpu.stat", "usage_usec")
-	case g.owner.v1["cpuacct"] != "":
+	} else {
 		read(&u.CPU, g.dir("cpuacct"), "cpuacct.usage", "")
 		u.CPU /= 1000
 	}

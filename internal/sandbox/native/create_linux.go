@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,9 +27,6 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 	if err != nil {
 		if conn != nil {
 			_ = conn.Close() // the creation has failed already
-		}
-		if ctx.Err() != nil { // what failed was our own time limit on the socket
-			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 		return nil, i.abandon(ctx, err)
 	}
@@ -51,11 +47,12 @@ func (i *instance) start(ctx context.Context, spec sandbox.Spec) (*guest.Conn, e
 		return nil, err
 	}
 	i.d.remember(i)
-	if err := i.confine(ctx, sock, spec); err != nil {
+	err = i.confine(sock, spec)
+	go i.watch()
+	if err != nil {
 		return nil, errors.Join(err, sock.Close())
 	}
-	go i.watch()
-	return guest.NewConn(sock, guest.Options{Env: environment(spec), OOMCount: i.oomCount}), nil
+	return guest.NewConn(&stream{UnixConn: sock}, guest.Options{Env: environment(spec), OOMCount: i.oomCount}), nil
 }
 
 // spawn starts the child, which waits on the other end of the returned socket.
@@ -101,8 +98,26 @@ func unixConn(fd int) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
-// confine puts the waiting child under its limits and tells it to build its walls. It returns when they stand.
-func (i *instance) confine(ctx context.Context, sock *net.UnixConn, spec sandbox.Spec) error {
+// stream begins with the answer to the setup, which the guest's own protocol follows. Nobody waits for it alone: the
+// greeting is on its way meanwhile, and the guest's answer to that says that the walls stand.
+type stream struct {
+	*net.UnixConn
+	confined bool
+}
+
+// Read is called by the connection's one reader.
+func (s *stream) Read(p []byte) (int, error) {
+	if !s.confined {
+		if err := setup.ReadStatus(s.UnixConn); err != nil {
+			return 0, err
+		}
+		s.confined = true
+	}
+	return s.UnixConn.Read(p)
+}
+
+// confine puts the waiting child under its limits and tells it to build its walls.
+func (i *instance) confine(sock *net.UnixConn, spec sandbox.Spec) error {
 	if err := i.cgroup.Join(i.proc.Pid); err != nil {
 		return fmt.Errorf("join cgroups: %w", err)
 	}
@@ -124,28 +139,17 @@ func (i *instance) confine(ctx context.Context, sock *net.UnixConn, spec sandbox
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = sock.SetDeadline(time.Unix(1, 0)) }) // fails only when closed
-	defer stop()
 	if _, _, err := sock.WriteMsgUnix(message[:1], unix.UnixRights(mounts.fds...), nil); err != nil {
 		return fmt.Errorf("send setup: %w", err)
 	}
 	if _, err := sock.Write(message[1:]); err != nil {
 		return fmt.Errorf("send setup: %w", err)
 	}
-	if err := setup.ReadStatus(sock); err != nil {
-		return err
-	}
-	if !stop() {
-		return context.Cause(ctx)
-	}
 	return nil
 }
 
 // abandon destroys what a failed creation has made and adds what the guest last wrote.
 func (i *instance) abandon(ctx context.Context, cause error) error {
-	if i.proc != nil && !i.watched() {
-		go i.watch()
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyLimit)
 	defer cancel()
 	if err := i.Destroy(ctx); err != nil {

@@ -26,18 +26,14 @@ type instance struct {
 
 	oomSeen   atomic.Int64 // the counter as the last command read it
 	oomAtExit atomic.Int64 // how far it was beyond that when the guest ended by SIGKILL
-	watching  atomic.Bool
 	exited    chan struct{}
 
 	mu        sync.Mutex // held during Destroy
 	destroyed bool
 }
 
-func (i *instance) watched() bool { return i.watching.Load() }
-
 // watch reaps the guest. It is the only place that waits for the process.
 func (i *instance) watch() {
-	i.watching.Store(true)
 	state, err := i.proc.Wait()
 	if err == nil {
 		if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signal() == syscall.SIGKILL {

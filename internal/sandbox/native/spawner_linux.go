@@ -83,12 +83,12 @@ func (s *spawner) start(cgroup int, r *sandbox.IDRange, files [4]*os.File) (*os.
 	}
 	// Nobody but us can reap the child, so its pid is still its own.
 	proc, err := os.FindProcess(pid)
-	if err != nil {
-		return nil, fmt.Errorf("find guest: %w", err)
+	if err == nil {
+		err = mapIDs(pid, r.First)
 	}
-	if err := mapIDs(pid, r.First); err != nil {
-		_ = proc.Kill()        // it may have ended by itself
-		_, werr := proc.Wait() // and must not stay a zombie
+	if err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
+		_, werr := unix.Wait4(pid, nil, 0, nil)
 		return nil, errors.Join(fmt.Errorf("map ids of guest: %w", err), werr)
 	}
 	return proc, nil
