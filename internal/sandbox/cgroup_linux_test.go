@@ -53,7 +53,7 @@ func TestCgroupsAreFoundBelowTheServersOwn(t *testing.T) {
 
 func TestCgroupOfAHiddenPartUsesTheTopOfTheMount(t *testing.T) {
 	t.Parallel()
-	c, err := locate(hybridMounts, "4:memory:/elsewhere\n3:pids:/\n1:cpu,cpuacct:/\n", "")
+	c, err := locate(hybridMounts, "4:memory:/elsewhere\n3:pids:/\n1:cpu,cpuacct:/\n0::/\n", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestCgroupOfAHiddenPartUsesTheTopOfTheMount(t *testing.T) {
 
 func TestHostsWithoutALimitAreRefused(t *testing.T) {
 	t.Parallel()
-	const own = "4:memory:/\n3:pids:/\n1:cpu,cpuacct:/\n"
+	const own = "4:memory:/\n3:pids:/\n1:cpu,cpuacct:/\n0::/\n"
 	for _, name := range []string{"memory", "pids", "cpu"} {
 		var lines []string
 		for line := range strings.Lines(hybridMounts) {

@@ -36,12 +36,3 @@ func DiskUsed(dir string) (float64, error) {
 	}
 	return 1 - float64(st.Bavail)/float64(st.Blocks), nil
 }
-
-// MemoryTotal is the memory of the host in bytes.
-func MemoryTotal() (int64, error) {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return 0, fmt.Errorf("read memory size: %w", err)
-	}
-	return int64(info.Totalram) * int64(info.Unit), nil
-}
