@@ -1,23 +1,12 @@
 package file
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/wire"
-)
-
-const (
-	// sendPiece and sendStall bound how slow a client may be: a piece in five minutes. The kernel takes a few
-	// MiB ahead of the client, and gives no sign of life until a good part of that has been read, so a
-	// shorter limit would cut clients that read slowly and steadily.
-	sendPiece = 1 << 20
-	sendStall = 5 * time.Minute
 )
 
 // byteRange is the part of a file to send.
@@ -91,26 +80,6 @@ func notModified(h http.Header, f *File) bool {
 	return false
 }
 
-// writeHead sends the headers. The type is what was stored and never guessed by a browser; a page among the
-// outputs can neither run scripts nor be shown in place.
-func writeHead(w http.ResponseWriter, f *File, rg byteRange) {
-	h := w.Header()
-	h.Set("Content-Type", f.MIME)
-	h.Set("Content-Length", strconv.FormatInt(rg.length, 10))
-	h.Set("Content-Disposition", contentDisposition(f.Filename))
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "sandbox")
-	h.Set("Cache-Control", "private, no-store")
-	h.Set("Accept-Ranges", "bytes")
-	h.Set("ETag", etag(f))
-	if !rg.partial {
-		w.WriteHeader(http.StatusOK)
-		return
-	}
-	h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", rg.start, rg.start+rg.length-1, f.Size))
-	w.WriteHeader(http.StatusPartialContent)
-}
-
 // contentDisposition gives the name twice: in ASCII for old clients, and exactly.
 func contentDisposition(name string) string {
 	ascii := strings.Map(func(r rune) rune {
@@ -121,20 +90,4 @@ func contentDisposition(name string) string {
 	}, name)
 	exact := strings.ReplaceAll(url.QueryEscape(name), "+", "%20")
 	return `attachment; filename="` + ascii + `"; filename*=UTF-8''` + exact
-}
-
-// send copies length bytes to the client at the client's speed. Going piece by piece keeps the limit on
-// silence, and each piece can still be handed to the kernel as a whole.
-func send(w http.ResponseWriter, body io.Reader, length int64) error {
-	rc := http.NewResponseController(w)
-	for length > 0 {
-		n := min(length, sendPiece)
-		_ = rc.SetWriteDeadline(time.Now().Add(sendStall)) // writers without deadlines are test recorders
-		if _, err := io.CopyN(w, body, n); err != nil {
-			return fmt.Errorf("send file: %w", err)
-		}
-		length -= n
-	}
-	_ = rc.SetWriteDeadline(time.Time{}) // the connection may serve further requests
-	return nil
 }

@@ -348,7 +348,7 @@ func TestCase43SlowDownloadIsNeverCut(t *testing.T) {
 			if err != nil {
 				break
 			}
-			time.Sleep(4 * time.Second) // 4 KiB/s: over half an hour in all, in the bubble's time
+			<-time.After(4 * time.Second) // 4 KiB/s: over half an hour in all, in the bubble's time
 		}
 		<-done
 		want := sha256.Sum256(content)

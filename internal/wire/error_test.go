@@ -135,6 +135,10 @@ func TestErrorAfterTheAnswerStartedCutsTheConnection(t *testing.T) {
 			_, _ = w.Write(make([]byte, 100_000))
 			panic("lost")
 		},
+		"abort": func(w http.ResponseWriter, _ *http.Request) error {
+			_, _ = w.Write(make([]byte, 100_000))
+			panic(http.ErrAbortHandler)
+		},
 	} {
 		srv := httptest.NewUnstartedServer(wire.Handler(quiet, h))
 		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

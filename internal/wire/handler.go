@@ -73,7 +73,11 @@ func (p *panicError) Error() string { return "panic in handler" }
 
 func call(h HandlerFunc, w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
-		if v := recover(); v != nil {
+		switch v := recover(); v {
+		case nil:
+		case http.ErrAbortHandler: // a deliberate cut, not a fault
+			panic(v)
+		default:
 			err = &panicError{value: v, stack: debug.Stack()}
 		}
 	}()
