@@ -98,7 +98,7 @@ func TestInputsAreReadOnlyToCodeAndSurviveTheSandbox(t *testing.T) {
 	})
 }
 
-func TestFileNamesWithHostileCharactersAreHarmless(t *testing.T) {
+func TestCase84FileNamesWithHostileCharactersAreHarmless(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {
 		l := acquire(t, e, "")

@@ -17,6 +17,8 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
+const defaultPing = 10 * time.Second
+
 // bodyLimit of the JSON routes; stdin of an exec is inside it.
 const bodyLimit = 32 << 20
 
@@ -140,8 +142,10 @@ func (s *Service) ServeExec(w http.ResponseWriter, r *http.Request, caller tenan
 		return err
 	}
 	st := wire.NewStream(w)
+	stop := keepAlive(st, or(s.Ping, defaultPing))
 	res, err := s.Exec(r.Context(), caller, ID(r.PathValue("id")), p,
 		&eventWriter{stream: "stdout", send: st.Event}, &eventWriter{stream: "stderr", send: st.Event})
+	stop()
 	if err != nil {
 		if !st.Started() {
 			return err
@@ -158,6 +162,28 @@ func (s *Service) ServeExec(w http.ResponseWriter, r *http.Request, caller tenan
 		return err
 	}
 	return st.Event("exit", data)
+}
+
+// keepAlive sends a ping whenever a period has passed, so that proxies do not cut a quiet stream. The result ends it and
+// waits for its goroutine.
+func keepAlive(st *wire.Stream, every time.Duration) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+			}
+			if st.Event("ping", []byte(`{"type":"ping"}`)) != nil {
+				return // the command's own output meets the same error
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
 }
 
 type exitEvent struct {

@@ -37,6 +37,7 @@ type Service struct {
 	IdleFreeze  time.Duration // 0 = 30 s, negative = never
 	IdleDestroy time.Duration // 0 = 10 min
 	BusyWait    time.Duration // how long a request waits for a busy container; 0 = 30 s, negative = not at all
+	Ping        time.Duration // between signs of life of a quiet exec; 0 = 10 s
 	SweepEvery  time.Duration // pace of the background loop; 0 = 1 s
 
 	// MaxFile bounds a file that the direct door takes or gives; 0 = 500 MiB.
@@ -218,7 +219,7 @@ func (s *Service) finishDelete(ctx context.Context, id ID) error {
 	if err := s.Workspaces.Remove(string(id)); err != nil {
 		return fmt.Errorf("delete container %s: remove workspace: %w", id, err)
 	}
-	return setState(ctx, s.DB, id, StateDeleting, StateDeleted)
+	return bury(ctx, s.DB, id)
 }
 
 // discard removes a container whose id was never shown.

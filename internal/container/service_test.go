@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -426,6 +428,58 @@ func TestCase75DeadSandboxIsReplacedAtTheNextUse(t *testing.T) {
 	})
 }
 
+// A guest that is killed from outside while a command runs: the call says that it crashed, and the container goes on.
+func TestCase75CrashDuringACommandIsToldAsACrash(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		c := create(t, e, container.CreateParams{})
+		e.Sh(t, c.ID, "echo kept > f")
+		started, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "echo; sleep 100"},
+				writerFunc(func([]byte) { close(started) }), io.Discard)
+			ended <- err
+		}()
+		<-started
+		killGuests(t, e.Instance)
+		err := <-ended
+		wantError(t, err, 500, container.CodeCrashed)
+		if out, _ := e.Sh(t, c.ID, "cat f"); out != "kept\n" {
+			t.Errorf("after the crash: %q", out)
+		}
+	})
+}
+
+// killGuests kills every process in the cgroups of an instance.
+func killGuests(t *testing.T, instance string) {
+	t.Helper()
+	procs, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, p := range procs {
+		b, err := os.ReadFile(p)
+		if err != nil || !strings.Contains(string(b), "airlock-"+instance+"-") {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.Split(p, "/")[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		proc, err := os.FindProcess(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := proc.Kill(); err == nil {
+			n++
+		}
+	}
+	if n == 0 {
+		t.Fatal("no process to kill")
+	}
+}
+
 func TestLostInterpreterIsReportedUntilACellRan(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {
@@ -461,7 +515,7 @@ func TestLostInterpreterIsReportedUntilACellRan(t *testing.T) {
 func TestCase70InterpretersOfContainersAreApart(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {
-		for i := range 3 {
+		for i := range 11 {
 			c := create(t, e, container.CreateParams{})
 			l := acquire(t, e, c.ID)
 			sb, err := l.Sandbox(t.Context())

@@ -120,6 +120,18 @@ func setState(ctx context.Context, d *db.DB, id ID, from, to State) error {
 	})
 }
 
+// bury ends a deletion: what is left is an id that is never used again.
+func bury(ctx context.Context, d *db.DB, id ID) error {
+	return write(ctx, d, "bury container "+string(id), func(ctx context.Context, tx db.Tx) error {
+		if _, err := tx.NewDelete().Model((*inputRow)(nil)).Where("container_id = ?", string(id)).Exec(ctx); err != nil {
+			return err
+		}
+		res, err := tx.NewUpdate().Model((*row)(nil)).Set("state = ?", StateDeleted).Where("id = ?", string(id)).
+			Where("state = ?", StateDeleting).Exec(ctx)
+		return db.MustChange(res, err)
+	})
+}
+
 func setWorkspace(ctx context.Context, d *db.DB, id ID) error {
 	return write(ctx, d, "note workspace of container "+string(id), func(ctx context.Context, tx db.Tx) error {
 		res, err := tx.NewUpdate().Model((*row)(nil)).Set("has_workspace = ?", true).Where("id = ?", string(id)).Exec(ctx)

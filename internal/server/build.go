@@ -76,6 +76,7 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), MaxFile: cfg.File.MaxBytes,
 		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
 		IdleDestroy: cfg.Container.IdleDestroy, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
+		Ping: cfg.Messages.Ping,
 	}
 	if p.adminKey, err = p.tenants.EnsureAdminKey(ctx, p.data.file("admin.key")); err != nil {
 		return err
@@ -202,22 +203,18 @@ func namedUpstream(cfg *Config, u Upstream) (upstream.Config, error) {
 // library is what the tool description promises to the model: read from the default image. Without an image there is
 // nothing to promise, and the first container says what is missing.
 func (p *parts) library(cfg *Config) (codeexec.Library, error) {
-	var lib codeexec.Library
 	store := p.containers.RootFS
 	img, err := store.Default()
 	if cfg.Sandbox.RootFS != "" {
 		img, err = store.Get(cfg.Sandbox.RootFS)
 	}
 	if errors.Is(err, rootfs.ErrNotFound) {
-		return lib, nil
+		return codeexec.Library{}, nil
 	}
 	if err != nil {
-		return lib, fmt.Errorf("root file system: %w", err)
+		return codeexec.Library{}, fmt.Errorf("root file system: %w", err)
 	}
-	for _, l := range img.PythonLibraries {
-		lib.Packages = append(lib.Packages, l.Name)
-	}
-	return lib, nil
+	return libraryOf(img), nil
 }
 
 func (s *Sandbox) limits() sandbox.Limits {

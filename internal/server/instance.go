@@ -30,6 +30,7 @@ type dataDir struct {
 	path     string
 	instance string
 	lock     io.Closer
+	name     io.Closer // nil where the host-wide folder cannot be written
 }
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
@@ -52,6 +53,9 @@ func openData(path string) (*dataDir, error) {
 		return nil, fmt.Errorf("lock data folder: %w", err)
 	}
 	if d.instance, err = d.readInstance(); err != nil {
+		return nil, errors.Join(err, d.lock.Close())
+	}
+	if err := d.claimInstance(); err != nil {
 		return nil, errors.Join(err, d.lock.Close())
 	}
 	for _, sub := range []string{"workspaces", "run"} {
@@ -84,6 +88,26 @@ func (d *dataDir) readInstance() (string, error) {
 	return id, nil
 }
 
+// instancesDir holds one lock per instance id that serves on this host.
+const instancesDir = "/run/airlock/instances"
+
+// claimInstance refuses a copied data folder beside its original: both would have one id, and each would sweep away the
+// other's sandboxes. A user who may not write the host-wide folder cannot touch another's cgroups either.
+func (d *dataDir) claimInstance() error {
+	if err := os.MkdirAll(instancesDir, 0o755); err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	l, err := sandbox.LockFile(filepath.Join(instancesDir, d.instance))
+	if errors.Is(err, sandbox.ErrLocked) {
+		return fmt.Errorf("data folder %s is a copy of one that another server uses (both are instance %s): "+
+			"delete %s to make it a folder of its own", d.path, d.instance, d.file("instance"))
+	}
+	if err == nil {
+		d.name = l
+	}
+	return nil
+}
+
 // runningServer is the content of server.json; client commands on the same machine read it.
 type runningServer struct {
 	URL      string `json:"url"`
@@ -111,4 +135,10 @@ func (d *dataDir) withdraw() error {
 	return nil
 }
 
-func (d *dataDir) close() error { return errors.Join(d.withdraw(), d.lock.Close()) }
+func (d *dataDir) close() error {
+	err := d.withdraw()
+	if d.name != nil {
+		err = errors.Join(err, os.Remove(filepath.Join(instancesDir, d.instance)), d.name.Close())
+	}
+	return errors.Join(err, d.lock.Close())
+}

@@ -3,13 +3,20 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -363,6 +370,10 @@ func TestExecStreamsOutputAndTellsHowItEnded(t *testing.T) {
 	if res.exit["signal"] != 9.0 || res.exit["timed_out"] != false || res.exit["oom"] != false {
 		t.Errorf("killed: %+v", res)
 	}
+	res = r.exec(r.key, id, map[string]any{"command": "tail /dev/zero"})
+	if res.exit["oom"] != true || res.exit["timed_out"] != false || res.exit["code"] == 0.0 {
+		t.Errorf("out of memory: %+v", res)
+	}
 	for name, body := range map[string]any{
 		"unknown member": map[string]any{"command": "true", "tty": true},
 		"nothing":        map[string]any{},
@@ -524,6 +535,96 @@ func TestDataFolderServesOnceAtATime(t *testing.T) {
 	}
 }
 
+func TestCopyOfADataFolderInUseIsRefused(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	start(t, cfg)
+	id, err := os.ReadFile(filepath.Join(cfg.Data, "instance"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Data = t.TempDir()
+	if err := os.WriteFile(filepath.Join(cfg.Data, "instance"), id, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "is a copy") {
+		t.Errorf("a copy was opened: %v", err)
+	}
+}
+
+func TestQuietExecSendsPings(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Messages.Ping = 50 * time.Millisecond
+	r := start(t, cfg)
+	res := r.exec(r.key, r.container(r.key), map[string]any{"command": "sleep 0.5; echo late"})
+	if res.stdout != "late\n" || !strings.HasPrefix(res.errorType, "event: ping") {
+		t.Errorf("got %+v", res)
+	}
+}
+
+func TestServesTLS(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	pool := selfSigned(t, &cfg)
+	r := &running{t: t}
+	s, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Listen(t.Context())
+	if err != nil {
+		t.Fatal(errors.Join(err, s.Close()))
+	}
+	ctx, drain := context.WithCancel(t.Context())
+	r.ended = make(chan error, 1)
+	go func() { r.ended <- s.Serve(ctx, l) }()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL()+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(s.URL(), "https://") {
+		t.Errorf("%s: %v", s.URL(), err)
+	} else {
+		_ = resp.Body.Close()
+	}
+	client.CloseIdleConnections()
+	drain()
+	if err := errors.Join(<-r.ended, s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// selfSigned makes a certificate for 127.0.0.1 and gives the pool that trusts it.
+func selfSigned(t *testing.T, cfg *Config) *x509.CertPool {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tpl, tpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	cfg.TLS.Cert = write(t, string(cert))
+	cfg.TLS.Key = write(t, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})))
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(cert) {
+		t.Fatal("certificate not understood")
+	}
+	return pool
+}
+
 func TestSecondAppWithAKeyNeedsConsentOnASharedKernel(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
@@ -569,7 +670,7 @@ func TestOnlyTheProxyIsServedBehindAProxy(t *testing.T) {
 	}
 }
 
-func TestBodyLimitsAreNamed(t *testing.T) {
+func TestCase49BodyLimitsAreNamedAndDecidedFirst(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	cfg.File.MaxBytes = 1 << 20
