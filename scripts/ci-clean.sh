@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Proves that a stranger's machine is enough: a fresh Debian minbase chroot with only make, git and certificates, Go bind-mounted,
-# an empty home, a clean clone of HEAD; then .ci/run. All mounts live in a private mount namespace and vanish with it.
+# an empty home, a clean clone of HEAD; then .ci/run (or AIRLOCK_CI_COMMAND). All mounts live in a private mount namespace and vanish with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -43,13 +43,13 @@ done
 exec chroot "$root" /usr/bin/env -i "${keep[@]}" CI=true HOME=/empty-home LANG=C.UTF-8 TERM=dumb \
   PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   GOPATH=/empty-home/go GOCACHE=/empty-home/cache XDG_DATA_HOME=/empty-home/data \
-  bash -c 'cd /src/airlock && exec bash .ci/run' </dev/null
+  bash -c "cd /src/airlock && ${AIRLOCK_CI_COMMAND:-exec bash .ci/run}" </dev/null
 INSIDE
 goroot=$(go env GOROOT)
 export GOPROXY GOSUMDB GOFLAGS GOTOOLCHAIN
 GOPROXY=$(go env GOPROXY) GOSUMDB=$(go env GOSUMDB) GOFLAGS=$(go env GOFLAGS) GOTOOLCHAIN=$(go env GOTOOLCHAIN)
 start=$SECONDS code=0
-echo "== .ci/run inside"
+echo "== ${AIRLOCK_CI_COMMAND:-.ci/run} inside"
 privileged --preserve-env unshare --mount --propagation private bash "$base/inside" "$root" "$goroot" "$base/clone" || code=$?
-echo "== .ci/run in a fresh chroot: exit $code after $((SECONDS - start)) s"
+echo "== ${AIRLOCK_CI_COMMAND:-.ci/run} in a fresh chroot: exit $code after $((SECONDS - start)) s"
 exit $code

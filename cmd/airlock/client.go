@@ -30,11 +30,14 @@ const (
 // connection says where the server is and who asks: the flags every client command has.
 type connection struct {
 	url, key, data, app string
+	// chosen reports whether the flag of that name was given, nil means that none was.
+	chosen func(flag string) bool
 }
 
 // addFlags adds the flags; withApp is for commands that act as an app.
 func (c *connection) addFlags(cmd *cobra.Command, withApp bool) {
 	f := cmd.Flags()
+	c.chosen = f.Changed
 	f.StringVar(&c.url, "url", "", "address of the server (AIRLOCK_URL; default: the one running on the data folder)")
 	f.StringVar(&c.key, "key", "", "key (AIRLOCK_KEY; default: the admin key of the data folder)")
 	f.StringVar(&c.data, "data", "", "data folder (AIRLOCK_DATA)")
@@ -112,18 +115,40 @@ func (c *connection) dial() (*client, error) {
 		}
 	}
 	cl.url, cl.adminURL = strings.TrimRight(cl.url, "/"), strings.TrimRight(cl.adminURL, "/")
-	if cl.key == "" {
-		if c.url != "" {
-			return nil, errors.New("--url needs a key: give --key or AIRLOCK_KEY")
-		}
-		b, err := os.ReadFile(filepath.Join(c.data, "admin.key"))
-		if err != nil {
-			return nil, fmt.Errorf("admin key of the data folder: %w", err)
-		}
-		cl.key = strings.TrimSpace(string(b))
+	if cl.key != "" {
+		return cl, nil
 	}
+	if c.url != "" {
+		return nil, errors.New("--url needs a key: give --key or AIRLOCK_KEY")
+	}
+	key, err := readAdminKey(c.data)
+	if err != nil {
+		return nil, err
+	}
+	cl.key = key
 	return cl, nil
 }
+
+func readAdminKey(data string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(data, "admin.key"))
+	if err != nil {
+		return "", fmt.Errorf("admin key of the data folder: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// preferAdmin replaces an API key that only the environment gave by the admin key of the data folder, if the command is
+// about that folder and its key can be read: who works with one key in the environment still manages the server.
+func (c *connection) preferAdmin(cl *client) {
+	if strings.HasPrefix(cl.key, adminPrefix) || c.url != "" || c.given("key") {
+		return
+	}
+	if key, err := readAdminKey(c.data); err == nil {
+		cl.key = key
+	}
+}
+
+func (c *connection) given(flag string) bool { return c.chosen != nil && c.chosen(flag) }
 
 // dialAdmin is dial for routes that only the admin key may use.
 func (c *connection) dialAdmin() (*client, error) {
@@ -131,6 +156,7 @@ func (c *connection) dialAdmin() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.preferAdmin(cl)
 	cl.url = cl.adminURL
 	return cl, nil
 }
@@ -141,6 +167,11 @@ func (c *connection) dialAPI(ctx context.Context) (*client, error) {
 	cl, err := c.dial()
 	if err != nil {
 		return nil, err
+	}
+	if c.given("app") {
+		if c.preferAdmin(cl); !strings.HasPrefix(cl.key, adminPrefix) {
+			return nil, errors.New("--app needs the admin key: an API key already belongs to its app")
+		}
 	}
 	return cl, cl.becomeApp(ctx, c.app)
 }

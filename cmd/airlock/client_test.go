@@ -49,6 +49,34 @@ func TestDialReadsTheDataFolder(t *testing.T) {
 	}
 }
 
+// A key in the environment is the application's; managing the server of the own data folder goes on working beside it.
+func TestAdminCommandsUseTheFoldersKeyBesideAKeyInTheEnvironment(t *testing.T) {
+	t.Setenv("AIRLOCK_KEY", "sk-airlock-app")
+	t.Setenv("AIRLOCK_URL", "")
+	data := t.TempDir()
+	for name, text := range map[string]string{"admin.key": "sk-airlock-admin-x", "server.json": `{"url":"http://127.0.0.1:1"}`} {
+		if err := os.WriteFile(filepath.Join(data, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin, err := (&connection{data: data}).dialAdmin()
+	if err != nil || admin.key != "sk-airlock-admin-x" {
+		t.Errorf("admin command uses %+v, %v", admin, err)
+	}
+	api, err := (&connection{data: data}).dialAPI(t.Context())
+	if err != nil || api.key != "sk-airlock-app" {
+		t.Errorf("app command uses %+v, %v", api, err)
+	}
+	far := &connection{data: data, url: "http://192.0.2.1"}
+	if c, err := far.dialAdmin(); err != nil || c.key != "sk-airlock-app" {
+		t.Errorf("a server elsewhere was sent %+v, %v", c, err)
+	}
+	far.chosen = func(flag string) bool { return flag == "app" }
+	if _, err := far.dialAPI(t.Context()); err == nil {
+		t.Error("--app beside an API key was ignored without a word")
+	}
+}
+
 func TestSessionKeyIsMadeOnceAndRevoked(t *testing.T) {
 	var seen []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
