@@ -35,23 +35,27 @@ type loaded struct {
 // show returns the block as the upstream is shown it, the same node when
 // nothing is to be changed.
 func (l loaded) show(b *claude.Node) *claude.Node {
-	if b.Type() == "container_upload" {
-		p := l.paths[b.Get("file_id").Str()]
-		t := claude.NewObject("type", "text", "text", injected+"The user gave you the file "+strconv.Quote(path.Base(p))+". In the sandbox its path is "+p)
-		if cc := b.Get("cache_control"); !cc.IsNull() {
-			t.Set("cache_control", cc)
-		}
-		return t
-	}
-	if len(l.sources) == 0 {
+	if len(l.sources) == 0 && len(l.paths) == 0 {
 		return b
 	}
 	return l.inline(b)
 }
 
-// inline replaces file sources in a block, at any depth of content.
+// told is the text that stands for a container_upload block.
+func (l loaded) told(b *claude.Node) *claude.Node {
+	p := l.paths[b.Get("file_id").Str()]
+	t := claude.NewObject("type", "text", "text", injected+"The user gave you the file "+strconv.Quote(path.Base(p))+". In the sandbox its path is "+p)
+	if cc := b.Get("cache_control"); !cc.IsNull() {
+		t.Set("cache_control", cc)
+	}
+	return t
+}
+
+// inline replaces file sources and uploads in a block, at any depth of content.
 func (l loaded) inline(n *claude.Node) *claude.Node {
 	switch {
+	case n.Is(claude.Object) && n.Type() == "container_upload":
+		return l.told(n)
 	case n.Is(claude.Object) && n.Type() == "file" && l.sources[n.Get("file_id").Str()] != nil:
 		return l.sources[n.Get("file_id").Str()]
 	case n.Is(claude.Object):

@@ -13,7 +13,22 @@ func (s *Service) Create(w http.ResponseWriter, r *http.Request, c tenant.Caller
 	if err != nil {
 		return err
 	}
-	return s.create(r.Context(), c, req, w)
+	return s.create(r.Context(), c, req, newResponse(w, req.Stream()))
+}
+
+// response is where the answer of a request goes: one JSON value, or frames
+// when stream is not nil.
+type response struct {
+	stream *wire.Stream
+	json   func(v any) error
+}
+
+func newResponse(w http.ResponseWriter, streamed bool) response {
+	to := response{json: func(v any) error { return wire.WriteJSON(w, http.StatusOK, v) }}
+	if streamed {
+		to.stream = wire.NewStream(w)
+	}
+	return to
 }
 
 // CountTokens serves POST /v1/messages/count_tokens.

@@ -2,8 +2,8 @@ package messages
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"net/http"
 	"strings"
 	"time"
 
@@ -29,7 +29,7 @@ type turn struct {
 }
 
 // create serves one Messages request.
-func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, w http.ResponseWriter) error {
+func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, to response) error {
 	e, err := s.Upstreams.For(r.Model())
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, w htt
 	}
 	t := &turn{s: s, req: r, e: e, place: p, files: files}
 	if r.version == "" && !r.Stream() {
-		return t.plain(ctx, w)
+		return t.plain(ctx, to)
 	}
 	// A sandbox that cannot be had is told with a status and not in the middle
 	// of a stream, as far as it is known that one is needed.
@@ -57,13 +57,13 @@ func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, w htt
 			return err
 		}
 	}
-	t.out = newSink(w, r.Stream(), or(s.PingEvery, DefaultPingEvery))
+	t.out = newSink(to.stream, or(s.PingEvery, DefaultPingEvery))
 	defer t.out.stop()
-	return t.answer(ctx, w)
+	return t.answer(ctx, to)
 }
 
 // plain relays a request that needs neither code nor a stream, as it is.
-func (t *turn) plain(ctx context.Context, w http.ResponseWriter) error {
+func (t *turn) plain(ctx context.Context, to response) error {
 	m, err := t.e.Message(ctx, t.s.call(t.req, nil, t.files))
 	if err != nil {
 		return err
@@ -72,24 +72,25 @@ func (t *turn) plain(ctx context.Context, w http.ResponseWriter) error {
 	if shown := t.place.Shown(); shown != nil {
 		m.Set("container", shown)
 	}
-	return wire.WriteJSON(w, http.StatusOK, m)
+	return to.json(m)
 }
 
 // answer runs the loop and ends the response.
-func (t *turn) answer(ctx context.Context, w http.ResponseWriter) error {
+func (t *turn) answer(ctx context.Context, to response) error {
 	err := t.loop(ctx)
 	t.out.stop()
 	switch {
 	case err == nil && t.out.stream != nil:
 		return nil
 	case err == nil:
-		return wire.WriteJSON(w, http.StatusOK, t.out.sum.Message())
+		return to.json(t.out.sum.Message())
 	case t.out.stream == nil || !t.out.begun():
 		return err
 	}
 	// The status is gone; the error is logged here because nobody else sees it.
 	t.s.log().WarnContext(ctx, "stream ended with an error", "request_id", wire.RequestID(ctx), "error", err)
-	if ctx.Err() == nil || context.Cause(ctx) != context.Canceled { //nolint:errorlint // the bare cause means that the client left
+	// A client that left cancels without a cause of its own; a shutdown has one.
+	if ctx.Err() == nil || !errors.Is(context.Cause(ctx), context.Canceled) {
 		if err := t.out.fail(ctx, err); err != nil {
 			t.s.log().InfoContext(ctx, "client left before the error", "error", err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -68,8 +67,11 @@ func (r *relay) pump(ctx context.Context, s *upstream.Stream, first, idle time.D
 	return r.reply, r.closeOpen()
 }
 
+// badGateway is the status of an upstream that does not keep the protocol.
+const badGateway = 502
+
 func badAnswer(why string) error {
-	return &wire.Error{Type: wire.TypeAPI, Status: http.StatusBadGateway, Message: "The upstream's answer could not be read.",
+	return &wire.Error{Type: wire.TypeAPI, Status: badGateway, Message: "The upstream's answer could not be read.",
 		Err: fmt.Errorf("malformed answer of the upstream: %s", why)}
 }
 

@@ -2,7 +2,6 @@ package messages
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
 
@@ -25,12 +24,8 @@ type sink struct {
 	end     chan struct{}
 }
 
-func newSink(w http.ResponseWriter, streamed bool, every time.Duration) *sink {
-	k := &sink{every: every, end: make(chan struct{})}
-	if streamed {
-		k.stream = wire.NewStream(w)
-	}
-	return k
+func newSink(stream *wire.Stream, every time.Duration) *sink {
+	return &sink{stream: stream, every: every, end: make(chan struct{})}
 }
 
 // send passes one event on. The first one commits the 200.

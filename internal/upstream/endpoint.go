@@ -92,7 +92,7 @@ func (e *Endpoint) whole(ctx context.Context, method, path string, c Call) (*cla
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // the answer was read
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
 		return nil, e.callError(ctx, err)
@@ -122,7 +122,7 @@ func (e *Endpoint) send(ctx context.Context, method, path string, c Call, accept
 		return nil, e.callError(ctx, err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		defer resp.Body.Close() //nolint:errcheck // an error answer is read for its message only
+		defer resp.Body.Close()
 		return nil, e.answerError(resp)
 	}
 	return resp, nil

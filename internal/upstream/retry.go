@@ -2,8 +2,9 @@ package upstream
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"math/rand/v2"
+	"math/big"
 	"net/http"
 	"strconv"
 	"time"
@@ -93,7 +94,11 @@ func (r Retry) wait(attempt int, resp *http.Response, now time.Time) time.Durati
 		}
 	}
 	d := min(r.Base<<(attempt-1), r.Max)
-	return d - time.Duration(rand.Int64N(int64(d)/4+1))
+	off, err := rand.Int(rand.Reader, big.NewInt(int64(d)/4+1))
+	if err != nil {
+		return d
+	}
+	return d - time.Duration(off.Int64())
 }
 
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
