@@ -103,6 +103,9 @@ func (g *Cgroup) limitV1(l Limits) error {
 	if g.owner.swap { // only after the first: the kernel wants memsw >= memory at all times
 		settings = append(settings, setting{g.dir("memory"), "memory.memsw.limit_in_bytes", mem})
 	}
+	if g.owner.socket {
+		settings = append(settings, setting{g.dir("memory"), socketLimit, strconv.FormatInt(l.MemoryBytes/8, 10)})
+	}
 	return apply(append(settings,
 		setting{g.dir("pids"), "pids.max", strconv.Itoa(l.Processes + guestThreads)},
 		setting{g.dir("cpu"), "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)},

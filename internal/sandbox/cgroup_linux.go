@@ -35,6 +35,7 @@ type Cgroups struct {
 	v1     map[string]string // controller -> folder under which groups are made
 	v2     string            // the same on the v2 hierarchy; empty on pure v1
 	swap   bool              // memory and swap can be limited together
+	socket bool              // v1 counts socket buffers apart, and has to be told to
 }
 
 // NewCgroups finds the hierarchies. It fails when a limit that sandboxes need cannot be set on this host.
@@ -157,6 +158,8 @@ func (c *Cgroups) settle() error {
 	}
 	_, err := os.Stat(filepath.Join(c.v1["memory"], "memory.memsw.limit_in_bytes"))
 	c.swap = err == nil
+	_, err = os.Stat(filepath.Join(c.v1["memory"], socketLimit))
+	c.socket = err == nil
 	if !c.swap && swapInUse() {
 		return errors.New("swap is on but not accounted to cgroups, so memory could not be limited: boot with swapaccount=1 or run swapoff -a")
 	}
@@ -195,6 +198,9 @@ func (c *Cgroups) settleV2() error {
 	}
 	return nil
 }
+
+// socketLimit is a file of v1: the buffers of all sockets, which no other limit there counts. v2 counts them as memory.
+const socketLimit = "memory.kmem.tcp.limit_in_bytes"
 
 // serverLeaf ends the name of the group that the server moves itself into on v2. A sandbox id cannot begin with a dot.
 const serverLeaf = ".server"

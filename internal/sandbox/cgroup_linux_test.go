@@ -161,6 +161,9 @@ func TestCgroupCarriesEveryLimit(t *testing.T) {
 			filepath.Join(g.dir("cpu"), "cpu.cfs_quota_us"):         "50000",
 			filepath.Join(g.dir("cpu"), "cpu.cfs_period_us"):        "100000",
 		}
+		if c.socket {
+			want[filepath.Join(g.dir("memory"), socketLimit)] = "33554432"
+		}
 		if c.swap {
 			want[filepath.Join(g.dir("memory"), "memory.memsw.limit_in_bytes")] = "268435456"
 		}

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -60,22 +61,20 @@ func clone(dir int, path string, attr uint64, userns int) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("clone %s: %w", path, err)
 	}
-	if attr&unix.MOUNT_ATTR_NOATIME != 0 {
-		return fd, setAttr(fd, unix.MountAttr{Attr_set: attr, Attr_clr: unix.MOUNT_ATTR__ATIME}, userns)
+	if err := shift(fd, attr, userns); err != nil {
+		_ = unix.Close(fd) // the other error counts
+		return -1, fmt.Errorf("id-mapped mount of %s (its file system must support that): %w", path, err)
 	}
-	return fd, setAttr(fd, unix.MountAttr{Attr_set: attr}, userns)
+	return fd, nil
 }
 
-// setAttr shifts the ids of a detached mount and takes it out of any peer group. It closes fd on failure.
-func setAttr(fd int, attr unix.MountAttr, userns int) error {
-	attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
-	attr.Propagation = unix.MS_PRIVATE
-	attr.Userns_fd = uint64(userns)
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		_ = unix.Close(fd) // the other error counts
-		return fmt.Errorf("id-mapped mount (the file system must support it): %w", err)
+// shift gives a detached mount the ids of userns and attributes, and takes it out of any peer group.
+func shift(fd int, attr uint64, userns int) error {
+	a := unix.MountAttr{Attr_set: attr | unix.MOUNT_ATTR_IDMAP, Propagation: unix.MS_PRIVATE, Userns_fd: uint64(userns)}
+	if attr&unix.MOUNT_ATTR_NOATIME != 0 {
+		a.Attr_clr = unix.MOUNT_ATTR__ATIME // the modes exclude each other
 	}
-	return nil
+	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &a)
 }
 
 var devices = []struct {
@@ -110,11 +109,19 @@ func deviceFolder(userns int) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := fillDevices(fd); err != nil {
+	err = fillDevices(fd)
+	if err == nil {
+		err = shift(fd, unix.MOUNT_ATTR_RDONLY, userns)
+	}
+	if errors.Is(err, unix.EINVAL) {
+		// Before Linux 6.3 a tmpfs cannot be shifted. The nodes then belong to nobody inside, and work.
+		err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	}
+	if err != nil {
 		_ = unix.Close(fd) // the other error counts
 		return -1, err
 	}
-	return fd, setAttr(fd, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}, userns)
+	return fd, nil
 }
 
 func fillDevices(dir int) error {
