@@ -1,8 +1,6 @@
 package server
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -80,24 +78,19 @@ func readMemory() (total, available int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		name, rest, _ := strings.Cut(lines.Text(), ":")
-		f := strings.Fields(rest)
-		if len(f) == 0 || (name != "MemTotal" && name != "MemAvailable") {
-			continue
-		}
-		n, err := strconv.ParseInt(f[0], 10, 64)
-		if err != nil {
-			return 0, 0, fmt.Errorf("parse %s: %w", name, err)
-		}
-		if name == "MemTotal" {
-			total = n << 10
-		} else {
-			available = n << 10
+	if total, err = memoryLine(b, "MemTotal"); err != nil {
+		return 0, 0, err
+	}
+	available, err = memoryLine(b, "MemAvailable")
+	return total, available, err
+}
+
+func memoryLine(meminfo []byte, name string) (int64, error) {
+	for line := range strings.Lines(string(meminfo)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return n << 10, err
 		}
 	}
-	if total == 0 {
-		return 0, 0, fmt.Errorf("/proc/meminfo names no MemTotal")
-	}
-	return total, available, nil
+	return 0, fmt.Errorf("/proc/meminfo has no %s", name)
 }
