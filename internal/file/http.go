@@ -26,9 +26,6 @@ func (s *Service) ServeUpload(w http.ResponseWriter, r *http.Request, c tenant.C
 	if r.ContentLength > s.maxBytes()+envelope {
 		return s.tooLarge()
 	}
-	if err := s.admit(r.Context()); err != nil {
-		return err
-	}
 	sh := shapeOf(wire.Betas(r.Header))
 	up := upload{s: s, r: r, legacy: sh.legacy}
 	err := wire.ReadMultipart(r, up.part)

@@ -32,8 +32,6 @@ type Service struct {
 	UploadsDownloadable bool
 	// CursorKey signs list pages.
 	CursorKey wire.CursorKey
-	// Admit is asked before an upload begins, and refuses with its error. nil admits.
-	Admit func(ctx context.Context) error
 	// OrphanAge is how old a blob without a row must be to be swept; 0 means one hour. An upload that takes
 	// half as long from its last byte to its end is refused.
 	OrphanAge time.Duration

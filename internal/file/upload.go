@@ -18,9 +18,6 @@ func (s *Service) Upload(ctx context.Context, c tenant.Caller, p UploadParams) (
 	if err := checkExpiry(p.ExpiresIn); err != nil {
 		return nil, err
 	}
-	if err := s.admit(ctx); err != nil {
-		return nil, err
-	}
 	st, err := s.stageUpload(ctx, p)
 	if err != nil {
 		return nil, err
@@ -36,13 +33,6 @@ func (s *Service) CreateOutput(ctx context.Context, o tenant.Owner, p OutputPara
 	}
 	st.f.Origin, st.f.ContainerID, st.f.CallID = OriginOutput, p.ContainerID, p.CallID
 	return s.commit(ctx, o, st, nil)
-}
-
-func (s *Service) admit(ctx context.Context) error {
-	if s.Admit == nil {
-		return nil
-	}
-	return s.Admit(ctx)
 }
 
 // staged is a file whose bytes are durable and whose row is not yet there.

@@ -2,7 +2,6 @@ package file_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -18,7 +17,6 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
-	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 func TestUploadAnswersTheSpecExample(t *testing.T) {
@@ -419,18 +417,6 @@ func TestQuotaHoldsUnderConcurrentUploadsAndIsFreedByExpiryAndDeletion(t *testin
 		if !errors.Is(err, file.ErrQuota) {
 			t.Errorf("output over the quota: %v", err)
 		}
-	})
-}
-
-func TestUploadIsRefusedWhenNotAdmitted(t *testing.T) {
-	run(t, func(t *testing.T, x *fixture) {
-		x.files.Admit = func(context.Context) error { return wire.Overloaded(5e9, "The disk is nearly full.") }
-		r := x.send(form(part(`name="file"; filename="a"`, "", "x")))
-		wantError(t, r, 529, "overloaded_error", "", "disk")
-		if r.header.Get("Retry-After") != "5" {
-			t.Errorf("retry-after %q", r.header.Get("Retry-After"))
-		}
-		x.nothingStored()
 	})
 }
 
