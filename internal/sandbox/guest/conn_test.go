@@ -333,7 +333,7 @@ func TestExecThatEndedByItselfIsNotCanceled(t *testing.T) {
 		d.send(&Frame{Type: TypeExit, ID: id, Exit: &Exit{Code: 5}})
 	}()
 	res, err := c.Exec(ctx, Command{Shell: "x"})
-	if err != nil || res.Code != 5 || res.Canceled {
+	if !errors.Is(err, context.Canceled) || res.Code != 5 || res.Canceled {
 		t.Errorf("got %+v, %v", res, err)
 	}
 }

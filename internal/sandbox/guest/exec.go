@@ -12,10 +12,9 @@ import (
 // Exec runs a command to its end and returns how it ended.
 //
 // When ctx ends, all processes of the command are killed and reaped before
-// Exec returns, with a Result that has Canceled and with the cause of ctx. A
-// command that ended by itself just before is reported as what it was, without
-// an error. An *Error means that it never started; ErrGone that nobody knows
-// how it ended.
+// Exec returns with the cause of ctx. The Result then has Canceled, unless the
+// command had just ended by itself; output may be missing either way. An
+// *Error means that it never started; ErrGone that nobody knows how it ended.
 func (c *Conn) Exec(ctx context.Context, cmd Command) (Result, error) {
 	spec, err := cmd.spec()
 	if err != nil {
@@ -91,7 +90,6 @@ type follower struct {
 	oomAt    int64
 	got      [2]int64
 	canceled error // why we asked the guest to end it
-	writeErr error
 }
 
 // run returns the guest's account of the end, with an error if the call did
@@ -120,14 +118,12 @@ func (fl *follower) run(ctx context.Context, f *Frame, code string) (*Exit, erro
 	if fl.canceled != nil && errors.As(err, &refused) {
 		err = fl.canceled // it was canceled before it started
 	}
-	if err == nil && exit.Canceled {
-		err = fl.canceled
-		if err == nil {
-			return nil, fl.breach("canceled without request")
-		}
+	if err == nil && exit.Canceled && fl.canceled == nil {
+		return nil, fl.breach("canceled without request")
 	}
-	if fl.writeErr != nil {
-		err = fl.writeErr
+	if err == nil {
+		// Even if it ended by itself: what it printed last was dropped.
+		err = fl.canceled
 	}
 	return exit, err
 }
@@ -248,8 +244,7 @@ func (fl *follower) data(f *Frame) error {
 	// After a cancellation the consumer may be gone: drop, but keep the guest going.
 	if w := fl.out[i]; w != nil && fl.canceled == nil && len(f.Payload) > 0 {
 		if _, err := w.Write(f.Payload); err != nil {
-			fl.writeErr = fmt.Errorf("%s: write output: %w", fl.op, err)
-			fl.giveUp(fl.writeErr)
+			fl.giveUp(fmt.Errorf("%s: write output: %w", fl.op, err))
 		}
 	}
 	return fl.c.consumed(fl.k, f)

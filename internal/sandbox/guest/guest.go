@@ -40,7 +40,7 @@ type Command struct {
 	// Shell is a script for bash -c; up to MaxCode bytes. The script never
 	// passes through a terminal or a pipe, so here-documents cannot hang.
 	Shell string
-	// Cwd defaults to Home.
+	// Cwd defaults to Home; a relative one begins there.
 	Cwd string
 	// Env is added to the sandbox's own environment.
 	Env map[string]string

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
+	"strings"
 	"syscall"
 	"time"
 
@@ -58,8 +60,8 @@ func (s *server) exec(k *call, spec *guest.ExecSpec) *guest.Frame {
 // start returns a fault if there is no process.
 func (c *command) start() *guest.Frame {
 	pr := &program{env: environ(c.s.environment(), c.spec.Env), cwd: string(c.spec.Cwd), marker: c.marker}
-	if pr.cwd == "" {
-		pr.cwd = guest.Home
+	if !strings.HasPrefix(pr.cwd, "/") {
+		pr.cwd = path.Join(guest.Home, pr.cwd)
 	}
 	var files []*os.File
 	defer func() {
@@ -130,11 +132,10 @@ func (c *command) program(pr *program, files *[]*os.File) *guest.Frame {
 	for _, a := range c.spec.Argv {
 		pr.argv = append(pr.argv, string(a))
 	}
-	path, ok := lookPath(pr.argv[0], pr.env)
-	if !ok {
+	var ok bool
+	if pr.path, ok = lookPath(pr.argv[0], pr.env); !ok {
 		return faultKind(guest.ErrNotExist, pr.argv[0]+": command not found")
 	}
-	pr.path = path
 	return nil
 }
 

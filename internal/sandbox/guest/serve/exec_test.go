@@ -76,6 +76,9 @@ func TestExecStartFailuresAreErrorsAndNotExitCodes(t *testing.T) {
 	t.Parallel()
 	g := start(t, guest.Options{})
 	huge := strings.Repeat("x", 200<<10)
+	if err := g.Mkdir(t.Context(), "/root-only", guest.MkdirOptions{Mode: 0o700}); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name string
 		cmd  guest.Command
@@ -85,6 +88,7 @@ func TestExecStartFailuresAreErrorsAndNotExitCodes(t *testing.T) {
 		{"missing program", guest.Command{Argv: []string{"no-such-program"}}, guest.ErrNotExist, "no-such-program"},
 		{"missing path", guest.Command{Argv: []string{"/bin/no-such"}}, guest.ErrNotExist, "/bin/no-such"},
 		{"not executable", guest.Command{Argv: []string{"/etc/passwd"}}, guest.ErrPermission, "/etc/passwd"},
+		{"closed folder", guest.Command{Argv: []string{"true"}, Cwd: "/root-only"}, guest.ErrPermission, "/root-only"},
 		{"missing folder", guest.Command{Argv: []string{"true"}, Cwd: "/no/such"}, guest.ErrNotExist, "working directory /no/such"},
 		{"neither", guest.Command{}, guest.ErrInvalidPath, "exactly one"},
 		{"both", guest.Command{Argv: []string{"true"}, Shell: "true"}, guest.ErrInvalidPath, "exactly one"},

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"strconv"
 	"syscall"
@@ -140,55 +139,60 @@ func (p *procs) killKept() {
 	}
 }
 
-// members reads from /proc which processes carry the marker.
+// members are the processes that carry the marker.
 func (p *procs) members(marker uint32, zombies bool) []int {
+	want := strconv.AppendUint(nil, uint64(marker), 10)
+	var list []int
+	p.scan(func(pid int, status []byte) {
+		if hasGroup(status, want) && (zombies || !isZombie(status)) {
+			list = append(list, pid)
+		}
+	})
+	return list
+}
+
+// scan shows the status of every process but the guest.
+func (p *procs) scan(see func(pid int, status []byte)) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return
 	}
 	defer dir.Close()
-	want := strconv.AppendUint(nil, uint64(marker), 10)
-	self := os.Getpid()
-	buf := make([]byte, 4096)
-	var list []int
+	self, buf := os.Getpid(), make([]byte, 4096)
 	for {
 		names, err := dir.Readdirnames(256)
 		for _, name := range names {
 			pid, nerr := strconv.Atoi(name)
-			if nerr == nil && pid != self && carries(int(dir.Fd()), name, want, zombies, buf) {
-				list = append(list, pid)
+			if nerr != nil || pid == self {
+				continue
+			}
+			if status := readStatus(int(dir.Fd()), name+"/status", buf); status != nil {
+				see(pid, status)
 			}
 		}
 		if err != nil {
-			return list // io.EOF, or /proc is gone with the sandbox
+			return // io.EOF, or /proc is gone with the sandbox
 		}
 	}
 }
 
-// carries reads name/status below the folder proc, or status in it if name is empty.
-func carries(proc int, name string, marker []byte, zombies bool, buf []byte) bool {
-	path := "status"
-	if name != "" {
-		path = name + "/status"
-	}
-	fd, err := unix.Openat(proc, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// readStatus is nil if the process is gone.
+func readStatus(dir int, name string, buf []byte) []byte {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return nil
 	}
+	defer unix.Close(fd)
 	n, err := unix.Read(fd, buf)
-	unix.Close(fd)
-	if err != nil && err != io.EOF {
-		return false
+	if err != nil || n <= 0 {
+		return nil
 	}
-	status := buf[:max(n, 0)]
-	if !hasGroup(status, marker) {
-		return false
-	}
-	if zombies {
-		return true
-	}
+	return buf[:n]
+}
+
+func isZombie(status []byte) bool {
 	state := field(status, "\nState:\t")
-	return len(state) == 0 || (state[0] != 'Z' && state[0] != 'X')
+	return len(state) > 0 && (state[0] == 'Z' || state[0] == 'X')
 }
 
 // field returns the rest of the line that begins with key.
@@ -210,14 +214,13 @@ func hasGroup(status, marker []byte) bool {
 // signalMember signals a process that was seen with the marker. The open folder
 // in /proc pins the process, so that a number used again is not hit.
 func (p *procs) signalMember(marker uint32, pid int, sig syscall.Signal) {
-	name := strconv.Itoa(pid)
-	fd, err := unix.Open("/proc/"+name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
 	defer unix.Close(fd)
-	want := strconv.AppendUint(nil, uint64(marker), 10)
-	if !carries(fd, "", want, false, make([]byte, 4096)) {
+	status := readStatus(fd, "status", make([]byte, 4096))
+	if !hasGroup(status, strconv.AppendUint(nil, uint64(marker), 10)) || isZombie(status) {
 		return
 	}
 	err = unix.PidfdSendSignal(fd, sig, nil, 0)

@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -13,6 +15,8 @@ import (
 const (
 	firstMarker = 20000
 	markers     = 10000
+	// keptSweep is how many may be in use before the kept ones are looked at.
+	keptSweep = 64
 )
 
 // procs owns all processes.
@@ -23,7 +27,6 @@ type procs struct {
 	score     *os.File
 	scoreErr  error
 	baseScore string
-	proc      *os.File // /proc
 
 	// reaped has one token after each reaped process.
 	reaped chan struct{}
@@ -124,9 +127,6 @@ func (p *procs) close() {
 	if p.score != nil {
 		p.score.Close()
 	}
-	if p.proc != nil {
-		p.proc.Close()
-	}
 }
 
 // mark takes a marker that no living process carries.
@@ -147,11 +147,28 @@ func (p *procs) mark() uint32 {
 func (p *procs) unmark(m uint32, kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if kept {
-		p.marks[m] = true
+	if !kept {
+		delete(p.marks, m)
 		return
 	}
-	delete(p.marks, m)
+	p.marks[m] = true
+	if len(p.marks) > keptSweep {
+		p.sweepKept()
+	}
+}
+
+// sweepKept frees, under mu, the markers whose processes have all ended. Where
+// no interpreter lives idle does that for nothing.
+func (p *procs) sweepKept() {
+	used := map[string]bool{}
+	p.scan(func(_ int, status []byte) {
+		used[string(bytes.TrimSpace(field(status, "\nGroups:\t")))] = true
+	})
+	for m, kept := range p.marks {
+		if kept && !used[strconv.FormatUint(uint64(m), 10)] {
+			delete(p.marks, m)
+		}
+	}
 }
 
 // signal sends to the process itself, or to its group, unless it was reaped,

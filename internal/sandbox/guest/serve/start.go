@@ -104,6 +104,8 @@ func startFault(pr *program, err error) *guest.Frame {
 	switch errno {
 	case unix.E2BIG:
 		return faultKind(guest.ErrTooLarge, "arguments and environment are too large: one string may have 128 KiB, all together 2 MiB")
+	case unix.EACCES:
+		return faultKind(guest.ErrPermission, name+" in "+pr.cwd+": permission denied")
 	case unix.ENOEXEC:
 		return faultKind(guest.ErrPermission, name+": not a program")
 	case unix.EINVAL:
