@@ -173,11 +173,16 @@ func startRace(ctx context.Context, e *Env, seconds int) (*Box, <-chan error, er
 		})
 		done <- err
 	}()
+	return b, done, begun(started, done)
+}
+
+// begun waits for the first output of a command and fails if that ended first.
+func begun(started <-chan struct{}, done <-chan error) error {
 	select {
 	case <-started:
-		return b, done, nil
+		return nil
 	case err := <-done:
-		return nil, nil, fmt.Errorf("the race did not start: %w", err)
+		return fmt.Errorf("the command ended before it began: %w", errors.Join(err, errNotYet))
 	}
 }
 

@@ -269,7 +269,9 @@ func guestKilled(ctx context.Context, e *Env) error {
 		_, err := b.Sandbox.Exec(ctx, sandbox.Command{Shell: "echo begun; sleep 1000", Stdout: &firstWrite{seen: started}})
 		done <- err
 	}()
-	<-started
+	if err := begun(started, done); err != nil {
+		return err
+	}
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		return err
 	}

@@ -23,7 +23,24 @@ func kernelThreats() []Threat {
 		{36, "TerminalInjection", "own session, no controlling terminal, the ioctl denied", inBox(terminals)},
 		{37, "Clock", "EPERM", inBox(clocks)},
 		{39, "OtherABIs", "killed, or no such call, in all three entries of the kernel", inBox(otherABIs)},
+		{40, "Personality", "only known values", inBox(personality)},
 	}
+}
+
+// personality values that weaken a program: READ_IMPLIES_EXEC and no
+// randomisation with it.
+func personality(ctx context.Context, b *Box, f *findings) error {
+	const nr = "135"
+	for _, value := range []string{"0x0400000", "0x0440000", "0x100400000"} {
+		answers, out, err := b.Probe(ctx, "call", "native", nr, value)
+		if err != nil {
+			return err
+		}
+		f.want(answers.Get("native").Refused(), "personality(%s): %+v, %v", value, answers, out)
+	}
+	answers, out, err := b.Probe(ctx, "call", "native", nr, "0xffffffff")
+	f.want(answers.Get("native").Errno == "", "asking for the personality, as programs do: %+v, %v", answers, out)
+	return err
 }
 
 // seen runs a script before and after an attempt and demands equal output.

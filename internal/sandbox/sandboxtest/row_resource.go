@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +26,8 @@ func resourceThreats() []Threat {
 		{5, "InodesAndDepth", "the inode limit holds; destroy ends in time", inBox(useUpInodes, Inodes(12_000), Processes(64))},
 		{6, "SparseFiles", "apparent size may be large, export refuses it", inBox(sparseFiles, FileBytes(4<<30))},
 		{9, "Descriptors", "EMFILE, and the sandbox lives", inBox(useUpDescriptors, OpenFiles(256))},
+		{42, "SpinningProcesses", "limited to the quota; the guest and the neighbours answer", spinning},
+		{45, "IPCThatOutlivesProcesses", "own namespace; gone after destroy", ipcObjects},
 	}
 }
 
@@ -248,4 +251,66 @@ func useUpDescriptors(ctx context.Context, b *Box, f *findings) error {
 	out, err := b.Sh(ctx, "ulimit -Hn 100000; ulimit -Hn")
 	f.want(out.Stdout == "256\n", "raising the limit: %v", out)
 	return err
+}
+
+func spinning(ctx context.Context, e *Env) error {
+	b, err := e.Start(ctx)
+	if err != nil {
+		return err
+	}
+	neighbour, err := e.Start(ctx)
+	if err != nil {
+		return err
+	}
+	var f findings
+	f.add(burn(ctx, b, neighbour, "for i in $(seq 50); do (while :; do :; done) & done; wait", &f))
+	done := make(chan error, 1)
+	started := make(chan struct{})
+	go func() {
+		_, err := b.Sandbox.Exec(ctx, sandbox.Command{
+			Shell: "echo go; for i in $(seq 50); do (while :; do :; done) & done; wait", Stdout: &firstWrite{seen: started}, Timeout: 5 * time.Second,
+		})
+		done <- err
+	}()
+	if err := begun(started, done); err != nil {
+		return err
+	}
+	f.add(explain("while 50 processes spin", b.Alive(ctx)))
+	f.add(<-done)
+	f.add(b.Calm(ctx))
+	return f.err()
+}
+
+// ipcObjects leaves System V segments and a message queue behind and looks for
+// them on the host.
+func ipcObjects(ctx context.Context, e *Env) error {
+	hostHas := func() (string, error) {
+		shm, err := os.ReadFile("/proc/sysvipc/shm")
+		return string(shm), err
+	}
+	before, err := hostHas()
+	if err != nil {
+		return err
+	}
+	b, err := e.Start(ctx)
+	if err != nil {
+		return err
+	}
+	var f findings
+	answers, out, err := b.Probe(ctx, "shm", "32")
+	f.add(err)
+	f.want(answers.Get("shm").Value == 32 && answers.Get("shm").Errno == "", "shared memory inside its limits: %+v, %v", answers, out)
+	during, err := hostHas()
+	f.add(err)
+	f.want(during == before, "a segment is visible on the host: %s", during)
+	f.add(b.Alive(ctx))
+	f.add(b.Destroy(ctx))
+	other, err := e.Start(ctx)
+	if err != nil {
+		return errors.Join(f.err(), err)
+	}
+	out, err = other.Sh(ctx, "tail -n +2 /proc/sysvipc/shm; ls -A /dev/mqueue /dev/shm | grep -v :; true")
+	f.want(strings.TrimSpace(out.Stdout) == "", "a later sandbox sees %v", out)
+	f.add(err)
+	return f.err()
 }
