@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -90,6 +91,14 @@ func connectPostgres(where string) (*DB, error) {
 func connectSQLite(path string) (*DB, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	// SQLite itself would let others read it, and gives its log the mode of the database.
+	file, err := os.OpenFile(abs, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's own path
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	open := func(conns int, lock string) (*bun.DB, error) {

@@ -3,6 +3,8 @@ package db_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -278,5 +280,28 @@ func TestBadDatabaseURLKeepsThePasswordToItself(t *testing.T) {
 		if strings.Contains(err.Error(), "geheim") {
 			t.Errorf("the error shows the password: %v", err)
 		}
+	}
+}
+
+func TestSQLiteFilesAreForTheirOwnerOnly(t *testing.T) {
+	t.Parallel()
+	where := filepath.Join(t.TempDir(), "a ? b%20#.db")
+	d, err := db.Open(t.Context(), where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := addApp(t.Context(), d, "a", "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		info, err := os.Stat(where + suffix)
+		if err != nil {
+			t.Error(err)
+		} else if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", where+suffix, info.Mode())
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -26,6 +26,8 @@ func (s *Service) ServeUpload(w http.ResponseWriter, r *http.Request, c tenant.C
 	if r.ContentLength > s.maxBytes()+envelope {
 		return s.tooLarge()
 	}
+	// The form around the file is bounded too: a preamble or a header can be as long as a file.
+	r.Body = &limitedBody{limitedReader{r: r.Body, left: s.maxBytes() + envelope, over: s.tooLarge()}, r.Body}
 	sh := shapeOf(wire.Betas(r.Header))
 	up := upload{s: s, r: r, legacy: sh.legacy}
 	err := wire.ReadMultipart(r, up.part)
@@ -41,6 +43,11 @@ func (s *Service) ServeUpload(w http.ResponseWriter, r *http.Request, c tenant.C
 		return err
 	}
 	return wire.WriteJSON(w, http.StatusOK, s.shape(sh, f))
+}
+
+type limitedBody struct {
+	limitedReader
+	io.Closer
 }
 
 // upload collects the parts of a form, which come in any order: the Go SDK sends the expiry before the

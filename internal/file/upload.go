@@ -77,7 +77,7 @@ func (s *Service) finishUpload(ctx context.Context, c tenant.Caller, st *staged,
 
 // stage puts the bytes into the store.
 func (s *Service) stage(ctx context.Context, name, mimeType string, body io.Reader) (*staged, error) {
-	in := bufio.NewReaderSize(&limitedReader{r: body, left: s.maxBytes()}, sniffBytes)
+	in := bufio.NewReaderSize(&limitedReader{r: body, left: s.maxBytes(), over: ErrTooLarge}, sniffBytes)
 	if mimeType == "" {
 		// An error here comes again at the first read of Put, which reports it.
 		head, _ := in.Peek(sniffBytes)
@@ -146,11 +146,12 @@ func (s *Service) discard(ctx context.Context, st *staged) {
 	}
 }
 
-// limitedReader fails when there is more than allowed, where io.LimitReader would cut silently. An error
+// limitedReader fails with over when there is more than allowed, where io.LimitReader would cut silently. An error
 // stays: bufio.Reader.Peek forgets the one it met, and the file would end there as if it were whole.
 type limitedReader struct {
 	r    io.Reader
 	left int64
+	over error
 	err  error
 }
 
@@ -163,7 +164,7 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	}
 	n, err := l.r.Read(p)
 	if int64(n) > l.left {
-		n, err = 0, ErrTooLarge
+		n, err = 0, l.over
 	}
 	l.left -= int64(n)
 	l.err = err

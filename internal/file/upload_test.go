@@ -385,6 +385,18 @@ func TestManyPartsAndHugePartHeadersAreRefused(t *testing.T) {
 	})
 }
 
+func TestFormAroundTheFileIsBoundedToo(t *testing.T) {
+	run(t, func(t *testing.T, x *fixture) {
+		x.files.MaxBytes = 1000
+		preamble := func(n int) io.Reader { // without a declared length
+			return io.MultiReader(strings.NewReader(strings.Repeat("line\r\n", n)), form(part(`name="file"; filename="a"`, "", "x")))
+		}
+		wantError(t, x.send(preamble(1<<20)), http.StatusRequestEntityTooLarge, "request_too_large", "", "1000 bytes")
+		x.nothingStored()
+		decode(t, x.send(preamble(10)), http.StatusOK)
+	})
+}
+
 func TestQuotaHoldsUnderConcurrentUploadsAndIsFreedByExpiryAndDeletion(t *testing.T) {
 	run(t, func(t *testing.T, x *fixture) {
 		x.files.QuotaBytes = 1000

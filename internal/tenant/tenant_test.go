@@ -189,6 +189,7 @@ func TestCredentialsMustBeOneAndWellFormed(t *testing.T) {
 		for _, headers := range [][]string{
 			{}, {"X-Api-Key", ""}, {"Authorization", "Bearer "}, {"Authorization", a}, {"Authorization", "Basic " + a}, {"X-Api-Key", a, "X-Api-Key", a},
 			{"Authorization", "Bearer " + a, "Authorization", "Bearer " + a}, {"X-Api-Key", a, "Authorization", "Bearer " + b}, {"X-Auth-Token", a}, {"Cookie", "key=" + a},
+			{"X-Api-Key", a, "X-Api-Key", b, "Authorization", "Bearer " + a}, {"X-Api-Key", a, "Authorization", "Bearer " + a, "Authorization", "Bearer " + b},
 			{"X-Api-Key", " " + a + "x"},
 		} {
 			_, err := x.auth(tenant.KindAPIKey, headers...)
