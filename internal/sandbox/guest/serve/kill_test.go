@@ -336,7 +336,7 @@ func TestMarkersOfEndedKeptProcessesAreFreed(t *testing.T) {
 	if r, err := g.Cell(t.Context(), guest.Cell{Code: "x = 1"}); err != nil || r.Code != 0 {
 		t.Fatal(r, err) // so that there is always a process
 	}
-	for i := range 150 {
+	for i := range 80 {
 		o := g.run(t, guest.Command{Shell: "sleep 0.5 & exec 1>&- 2>&-", Keep: true})
 		if o.Code != 0 || o.LeftRunning != 1 {
 			t.Fatalf("call %d: %+v", i, o)
