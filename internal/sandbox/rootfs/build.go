@@ -122,7 +122,7 @@ func (r *recipe) debootstrap(ctx context.Context, tree string, report func(Progr
 		`--aptopt=Acquire::Languages "none"`,
 		"--dpkgopt=force-unsafe-io", // the tree is thrown away if the machine stops before it is published
 		// As a --dpkgopt the exclusions would make mmdebstrap filter the first packages in Perl, which takes 40 s.
-		"--essential-hook=printf '%s\\n' '" + strings.Join(excluded, "' '") + `' >"$1/etc/dpkg/dpkg.cfg.d/airlock"`,
+		"--essential-hook=printf '%s\\n' '" + strings.Join(excluded(), "' '") + `' >"$1/etc/dpkg/dpkg.cfg.d/airlock"`,
 		"--include=" + strings.Join(r.packages, ","),
 	}
 	// No mirror argument: mmdebstrap then takes the suite's own archives, through whatever proxy the host has.

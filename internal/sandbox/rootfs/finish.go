@@ -43,7 +43,7 @@ func finish(tree string, emptied []string) error {
 	}
 	defer root.Close()
 	for _, dir := range emptied {
-		if err := empty(root, dir); err != nil {
+		if err := emptyDir(root, dir); err != nil {
 			return fmt.Errorf("empty /%s: %w", dir, err)
 		}
 	}
@@ -74,8 +74,8 @@ func finish(tree string, emptied []string) error {
 	return stripTree(tree)
 }
 
-// empty removes what is in a folder. A link or file of that name goes too: nothing may be mounted through it.
-func empty(root *os.Root, dir string) error {
+// emptyDir removes what is in a folder. A link or file of that name goes too: nothing may be mounted through it.
+func emptyDir(root *os.Root, dir string) error {
 	info, err := root.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -25,18 +25,26 @@ const defaultSuite = "trixie"
 // recipeVersion changes when the steps of this package change in a way that the embedded files do not show.
 const recipeVersion = "1"
 
-// excluded is documentation, translation and the libraries' own tests (200 MiB): no program reads them. Copyright files
-// stay: licences ask for them. py3compile is left out so that set-up scripts skip it; the build compiles at the end.
-var excluded = []string{
-	"path-exclude=/usr/share/man/*",
-	"path-exclude=/usr/share/info/*",
-	"path-exclude=/usr/share/lintian/*",
-	"path-exclude=/usr/share/help/*",
-	"path-exclude=/usr/share/locale/*",
-	"path-exclude=/usr/share/doc/*",
-	"path-include=/usr/share/doc/*/copyright",
-	"path-exclude=/usr/lib/python3/dist-packages/*/tests/*",
-	"path-exclude=/usr/bin/py3compile",
+// excluded is documentation, translation and the tests of the largest libraries (150 MiB): no program reads them.
+// Copyright files stay: licences ask for them. py3compile is left out so that set-up scripts skip it; the build
+// compiles at the end.
+func excluded() []string {
+	rules := []string{
+		"path-exclude=/usr/share/man/*",
+		"path-exclude=/usr/share/info/*",
+		"path-exclude=/usr/share/lintian/*",
+		"path-exclude=/usr/share/help/*",
+		"path-exclude=/usr/share/locale/*",
+		"path-exclude=/usr/share/doc/*",
+		"path-include=/usr/share/doc/*/copyright",
+		"path-exclude=/usr/bin/py3compile",
+	}
+	// Not numpy: numpy.testing, which others import, needs its tests.
+	for _, library := range []string{"matplotlib", "mpl_toolkits", "pandas", "scipy", "sklearn", "statsmodels", "sympy"} {
+		dir := "path-exclude=/usr/lib/python3/dist-packages/" + library
+		rules = append(rules, dir+"/tests/*", dir+"/*/tests/*")
+	}
+	return rules
 }
 
 // recipe is everything that decides what an image will hold, apart from the versions the archive has that day.
@@ -109,7 +117,7 @@ func (r *recipe) digest() (string, error) {
 	}
 	write(recipeVersion, r.profile, r.suite, runtime.GOARCH, string(r.requirements))
 	write(r.packages...)
-	write(excluded...)
+	write(excluded()...)
 	embedded := append([]string{"recipe/libraries.txt", "recipe/libraries.py"}, r.smoke...)
 	if r.node {
 		embedded = append(embedded, nodeFiles...)

@@ -5,8 +5,9 @@ import subprocess
 
 os.chdir("/workspace")
 for module in ("bs4 cairo dateutil defusedxml docx html5lib img2pdf jinja2 joblib lxml.etree markdown "
-               "matplotlib.pyplot mpmath numpy odf openpyxl pandas pdfminer.high_level pikepdf PIL.Image pymupdf pypdf pytz "
-               "reportlab.pdfgen.canvas scipy.stats seaborn sklearn.linear_model statsmodels.api sympy tabulate tqdm "
+               "matplotlib.pyplot mpl_toolkits.mplot3d mpmath numpy.testing odf openpyxl pandas.testing pdfminer.high_level pikepdf PIL.Image pymupdf pypdf pytz "
+               "reportlab.pdfgen.canvas scipy.stats scipy.optimize scipy.signal seaborn sklearn.ensemble sklearn.linear_model "
+               "statsmodels.api statsmodels.formula.api sympy tabulate tqdm "
                "xlrd xlsxwriter yaml").split():
     importlib.import_module(module)
 
