@@ -26,7 +26,7 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 mkdir -p "$root/usr/local/go" "$root/src" "$root/empty-home" "$root/usr/local/share/ca-certificates"
 mount --bind "$goroot" "$root/usr/local/go"
-mount --bind -o ro "$root/usr/local/go"
+mount -o remount,bind,ro "$root/usr/local/go"
 mv "$clone" "$root/src/airlock"
 # How this host reaches the network, and whom it trusts, holds inside too.
 cp /etc/resolv.conf /etc/hosts "$root/etc/"

@@ -69,7 +69,7 @@ unit() {
 }
 
 end_to_end() {
-  AIRLOCK_BIN="$PWD/bin/airlock" go test -count=1 -timeout 20m ${exec_flag[@]+"${exec_flag[@]}"} ./e2e/...
+  AIRLOCK_BIN="$PWD/bin/airlock" go test -count=1 -p 1 -timeout 20m ${exec_flag[@]+"${exec_flag[@]}"} ./e2e/...
 }
 
 export XDG_DATA_HOME=${XDG_DATA_HOME:-$HOME/.local/share}
