@@ -94,7 +94,7 @@ func connectSQLite(path string) (*DB, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	// SQLite itself would let others read it, and gives its log the mode of the database.
-	file, err := os.OpenFile(abs, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's own path
+	file, err := os.OpenFile(abs, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}

@@ -141,7 +141,7 @@ func checkAcked(t *testing.T, s *file.Service, c tenant.Caller, acked map[file.I
 // killChild lets a child acknowledge some operations, waits a little into the next, and kills it.
 func killChild(t *testing.T, dir string, acks int, into time.Duration, acked map[file.ID]string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCrashChild$", "-test.v") //nolint:gosec // this very program
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCrashChild$", "-test.v")
 	cmd.Env = append(os.Environ(), crashEnv+"="+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -97,7 +97,7 @@ func (s *Service) listPosition(ctx context.Context, c tenant.Caller, p ListParam
 	case p.BeforeID != "":
 		id, name = p.BeforeID, "before_id"
 	case p.AfterID == "":
-		return nil, nil //nolint:nilnil // no position is a position: the beginning
+		return nil, nil // no position is the beginning
 	}
 	row, err := selectOwned(ctx, s.DB.Read(), c, id)
 	if errors.Is(err, db.ErrNotFound) {

@@ -199,7 +199,7 @@ func (s *Service) EnsureAdminKey(ctx context.Context, path string) (string, erro
 }
 
 func readAdminKey(path string) (string, error) {
-	b, err := os.ReadFile(path) //nolint:gosec // the operator's own path
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -159,7 +159,7 @@ func (s *Service) ListApps(ctx context.Context, limit int, page string) ([]*App,
 // position decodes a list cursor; "" is the beginning.
 func (s *Service) position(filter, page string) (*position, error) {
 	if page == "" {
-		return nil, nil //nolint:nilnil // no position is a position: the beginning
+		return nil, nil // no position is the beginning
 	}
 	var at position
 	if err := wire.DecodeCursor(s.CursorKey, filter, page, &at.createdAt, &at.id); err != nil {

@@ -228,7 +228,7 @@ func TestAdminKeyIsMadeOnceKeptPrivateAndStaysOutOfV1(t *testing.T) {
 		if mode() != 0o600 {
 			t.Errorf("mode %v", mode())
 		}
-		if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // the fault under test
+		if err := os.Chmod(path, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		again, err := x.s.EnsureAdminKey(t.Context(), path)

@@ -163,7 +163,7 @@ func TestErrorAfterTheAnswerStartedCutsTheConnection(t *testing.T) {
 
 func TestErrorBodyForStreamsCarriesTheRequestID(t *testing.T) {
 	t.Parallel()
-	ctx := wire.WithRequestID(context.Background(), "req_1") //nolint:usetesting // only the value matters
+	ctx := wire.WithRequestID(context.Background(), "req_1")
 	got := string(wire.ErrorBody(ctx, wire.Overloaded(time.Second, "busy")))
 	if want := `{"type":"error","error":{"type":"overloaded_error","message":"busy"},"request_id":"req_1"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -42,7 +42,7 @@ func ReadMultipart(r *http.Request, fn func(p *Part) error) error {
 	}
 	for n := 0; ; n++ {
 		raw, err := mr.NextRawPart()
-		if err == io.EOF && tail.closed() { //nolint:errorlint // a wrapped one is a cut
+		if errors.Is(err, io.EOF) && tail.closed() {
 			return nil
 		}
 		if err != nil {
@@ -120,7 +120,7 @@ type partReader struct{ r io.Reader }
 
 func (p partReader) Read(b []byte) (int, error) {
 	n, err := p.r.Read(b)
-	if err != nil && err != io.EOF { //nolint:errorlint // as above
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = multipartError(err)
 	}
 	return n, err

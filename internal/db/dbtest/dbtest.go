@@ -75,9 +75,9 @@ func postgresSchema(t *testing.T) string {
 		t.Skipf("postgres is not available: %v", err)
 	}
 	schema := "t_" + strings.ToLower(randomText())
-	execute(t, t.Context(), server, "CREATE SCHEMA "+schema)
+	execute(t.Context(), t, server, "CREATE SCHEMA "+schema)
 	t.Cleanup(func() {
-		execute(t, context.WithoutCancel(t.Context()), server, "DROP SCHEMA "+schema+" CASCADE")
+		execute(context.WithoutCancel(t.Context()), t, server, "DROP SCHEMA "+schema+" CASCADE")
 	})
 	u, err := url.Parse(server)
 	if err != nil {
@@ -89,7 +89,7 @@ func postgresSchema(t *testing.T) string {
 	return u.String()
 }
 
-func execute(t *testing.T, ctx context.Context, server, statement string) { //nolint:revive // t is first in helpers of tests
+func execute(ctx context.Context, t *testing.T, server, statement string) {
 	t.Helper()
 	pool, err := sql.Open("pgx", server)
 	if err != nil {
