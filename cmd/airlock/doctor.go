@@ -148,7 +148,8 @@ func smallestImage(dir string) (*rootfs.Image, error) {
 	}
 	var smallest *rootfs.Image
 	for _, image := range images {
-		if smallest == nil || image.Size < smallest.Size {
+		// An image of unknown size is no candidate unless it is the only one.
+		if smallest == nil || image.Size > 0 && (smallest.Size == 0 || image.Size < smallest.Size) {
 			smallest = image
 		}
 	}

@@ -19,5 +19,6 @@
 //
 // Files: env.go the driver under test and its surroundings, box.go one sandbox
 // with shorthand, leak*.go what is left on the host, threat.go the list, row*.go
-// the attempts, suite*.go the conformance suite, hostile.go the guest double.
+// the attempts, suite*.go the conformance suite, hostile.go the guest double,
+// part.go the processes that a row kills or confines.
 package sandboxtest

@@ -26,10 +26,9 @@ type Factory struct {
 	RootFS string
 	// Probe is the hostile program on the host, see BuildProbe.
 	Probe string
-	// Crash starts a process that keeps Victims sandboxes of the host alive in
-	// the folder and prints a line once they run. Row 51 kills it. Without it
-	// the row reports ErrNotTried.
-	Crash func(ctx context.Context, host sandbox.Host, workspaces string) *exec.Cmd
+	// Part starts a process that plays a part of an attempt, see SelfPart.
+	// Without it rows 51 and 53 report ErrNotTried.
+	Part func(ctx context.Context, part string, host sandbox.Host, dir string) *exec.Cmd
 }
 
 // ErrNotTried: an attempt could not be made with what the Factory gives. It is

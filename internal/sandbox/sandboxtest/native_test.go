@@ -21,7 +21,7 @@ var driverNames = []string{"native"}
 var probeBinary string
 
 func TestMain(m *testing.M) {
-	Helper(Factory{Name: "native", New: driverOf("native"), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS")})
+	PlayPart(Factory{Name: "native", New: driverOf("native"), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS")})
 	os.Exit(testMain(m))
 }
 
@@ -73,7 +73,8 @@ func testRootFS() (string, error) {
 	}
 	var smallest *rootfs.Image
 	for _, image := range images {
-		if smallest == nil || image.Size < smallest.Size {
+		// An image of unknown size is no candidate unless it is the only one.
+		if smallest == nil || image.Size > 0 && (smallest.Size == 0 || image.Size < smallest.Size) {
 			smallest = image
 		}
 	}
@@ -85,7 +86,7 @@ func testRootFS() (string, error) {
 
 func factory(name string) Factory {
 	return Factory{
-		Name: name, New: driverOf(name), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS"), Probe: probeBinary, Crash: SelfCrash,
+		Name: name, New: driverOf(name), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS"), Probe: probeBinary, Part: SelfPart,
 	}
 }
 

@@ -139,11 +139,11 @@ func waitFor(done <-chan struct{}) error {
 	}
 }
 
-// Victims is how many sandboxes a Crash process holds.
+// Victims is how many sandboxes the process to kill holds.
 const Victims = 3
 
 func serverKilled(ctx context.Context, e *Env) error {
-	if e.Crash == nil {
+	if e.Part == nil {
 		return fmt.Errorf("no process to kill: %w", ErrNotTried)
 	}
 	var f findings
@@ -194,7 +194,7 @@ func onlyWorkspacesLeft(ctx context.Context, host sandbox.Host, dir string) erro
 // killServer starts the process that plays the server, waits until its
 // sandboxes run commands, and kills it.
 func killServer(ctx context.Context, e *Env, host sandbox.Host, dir string, f *findings) error {
-	cmd := e.Crash(ctx, host, filepath.Join(dir, "workspaces"))
+	cmd := e.Part(ctx, partHold, host, dir)
 	said, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -324,6 +324,7 @@ func hostUsedUp(ctx context.Context, e *Env) error {
 	var f findings
 	f.add(explain("id ranges", fewRanges(ctx, e, &f)))
 	f.add(explain("lease folder", brokenHost(ctx, e, &f, func(h *sandbox.Host, blocked string) { h.LeaseDir = blocked })))
+	f.add(explain("cgroups", noCgroups(ctx, e, &f)))
 	f.add(explain("full disk", fullDisk(ctx, e, &f)))
 	f.add(explain("no root file system", noRootFS(ctx, e, &f)))
 	return f.err()
@@ -355,6 +356,24 @@ func fewRanges(ctx context.Context, e *Env, f *findings) (err error) {
 		return fmt.Errorf("after the range was free again: %w", err)
 	}
 	return again.Destroy(ctx)
+}
+
+// noCgroups tries it in a process for which all hierarchies are read-only.
+func noCgroups(ctx context.Context, e *Env, f *findings) error {
+	if e.Part == nil {
+		return fmt.Errorf("no process without cgroups: %w", ErrNotTried)
+	}
+	dir := filepath.Join(e.Dir, "confined")
+	host := sandbox.Host{ID: e.Host.ID + "c", RunDir: filepath.Join(dir, "run")}
+	if err := os.MkdirAll(host.RunDir, 0o700); err != nil {
+		return err
+	}
+	cmd := e.Part(ctx, partConfined, host, dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	f.want(err == nil && strings.HasPrefix(string(out), "refused:"), "a sandbox where no cgroup can be made: %q, %v", out, err)
+	f.add(WaitClean(ctx, host.ID, filepath.Join(dir, "none"), quiet()))
+	return os.RemoveAll(dir)
 }
 
 // brokenHost has a file where a folder must be made.
