@@ -305,3 +305,28 @@ func TestAccumulatorRefusesGapsAndSecondStarts(t *testing.T) {
 		}
 	}
 }
+
+func TestReferencesAreBoundedWithoutQuotations(t *testing.T) {
+	t.Parallel()
+	refs := func(kind string, n int) error {
+		var blocks []string
+		for i := range n {
+			blocks = append(blocks, `{"type":"`+kind+`","file_id":"file_`+strconv.Itoa(i)+`"}`)
+		}
+		r, err := ParseRequest([]byte(`{"model":"m","messages":[{"role":"user","content":[` + strings.Join(blocks, ",") + `]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.References()
+		return err
+	}
+	if err := refs("container_upload", MaxReferences); err != nil {
+		t.Error(err)
+	}
+	if err := refs("container_upload", MaxReferences+1); err == nil {
+		t.Error("more files than the limit were accepted")
+	}
+	if err := refs("bash_code_execution_output", 3*MaxReferences); err != nil {
+		t.Error(err)
+	}
+}

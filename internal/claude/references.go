@@ -7,7 +7,8 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
-// MaxReferences is the largest number of distinct files one request may name.
+// MaxReferences is the largest number of distinct files one request may use;
+// outputs quoted in replayed results do not count.
 const MaxReferences = 100
 
 // RefKind says what a file id stands for.
@@ -90,7 +91,12 @@ func (w *walker) add(holder, value *Node, path []string) error {
 		kind = RefQuoted
 	}
 	id := value.Str()
-	if w.distinct[id] = true; len(w.distinct) > MaxReferences {
+	// Quotations are not counted: a long conversation must not be locked by the
+	// files that it made.
+	if kind != RefQuoted {
+		w.distinct[id] = true
+	}
+	if len(w.distinct) > MaxReferences {
 		return wire.Invalid("%s: a request may refer to at most %d files.", at, MaxReferences)
 	}
 	w.refs = append(w.refs, FileRef{ID: id, Path: at, Kind: kind})

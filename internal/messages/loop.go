@@ -143,7 +143,8 @@ func (t *turn) ask(ctx context.Context) (reply, error) {
 	first, idle := or(t.s.FirstEvent, DefaultFirstEvent), or(t.s.Idle, DefaultIdle)
 	var made []*claude.Node
 	if t.out.sum.Message() != nil {
-		made = t.out.sum.Blocks()
+		// The client has its 200 already, so nothing is won by haste.
+		made, first = t.out.sum.Blocks(), idle
 	}
 	stream, err := t.e.Open(ctx, t.s.call(t.req, made, t.files), first)
 	if err != nil {
@@ -233,7 +234,7 @@ func (t *turn) pause(ctx context.Context, stop string) error {
 // container free.
 func (t *turn) finish(ctx context.Context, stop string, from *claude.Node) error {
 	t.place.Release(ctx)
-	e := claude.NewObject("type", "message_delta")
+	e := claude.NewObject("type", "message_delta", "delta", nil)
 	if from != nil {
 		e = from.Shallow()
 	}

@@ -93,11 +93,7 @@ func (r *relay) event(e *claude.Node) error {
 		}
 		return r.close(b)
 	case "message_delta":
-		r.reply.delta = e
-		if s := e.At("delta", "stop_reason").Str(); s != "" {
-			r.reply.stop = s
-		}
-		r.t.usageDelta = e.Get("usage")
+		r.messageDelta(e)
 		return nil
 	case "message_stop":
 		return nil
@@ -113,6 +109,20 @@ func (r *relay) messageStart(m *claude.Node) error {
 	r.start = m.Get("usage")
 	r.t.usageStart = r.start
 	return r.t.begin(m)
+}
+
+// messageDelta keeps the end of the answer; there may be several, and each says
+// only what it changes.
+func (r *relay) messageDelta(e *claude.Node) {
+	if s := e.At("delta", "stop_reason").Str(); s != "" {
+		r.reply.stop = s
+	}
+	r.t.usageDelta = overlay(r.t.usageDelta, e.Get("usage"))
+	if last := r.reply.delta; last != nil {
+		e = overlay(last, e)
+		e.Set("delta", overlay(last.Get("delta"), e.Get("delta")))
+	}
+	r.reply.delta = e
 }
 
 // find returns the block an event is about.
