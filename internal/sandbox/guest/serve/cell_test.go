@@ -257,7 +257,7 @@ func TestInterpreterThatDiesIsReplacedAndTold(t *testing.T) {
 		}
 	}
 	// Killed between two cells, by a command.
-	g.shell(t, "pkill -9 python3")
+	g.shell(t, "kill -9 -1")
 	o := g.py(t, "print('c')")
 	if o.out != "c\n" || !o.Started || !o.StateLost || !strings.HasPrefix(o.err, "the Python interpreter ended after the last cell") {
 		t.Errorf("got %+v", o)

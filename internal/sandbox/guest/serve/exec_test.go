@@ -31,7 +31,7 @@ func TestExecReturnsExitCodeAndBothStreams(t *testing.T) {
 func TestExecRunsAsCodeWithoutPrivilegesAndWithItsMarker(t *testing.T) {
 	t.Parallel()
 	g := start(t, guest.Options{})
-	o := g.shell(t, "id -u; id -g; id -G; pwd; echo $$ $(ps -o sid= -p $$); grep -E 'Cap(Prm|Eff|Inh|Amb)' /proc/self/status; cat /proc/self/oom_score_adj; ls /proc/self/fd | wc -l; umask")
+	o := g.shell(t, "id -u; id -g; id -G; pwd; echo $$ $(cut -d' ' -f6 /proc/$$/stat); grep -E 'Cap(Prm|Eff|Inh|Amb)' /proc/self/status; cat /proc/self/oom_score_adj; ls /proc/self/fd | wc -l; umask")
 	lines := strings.Split(o.out, "\n")
 	if lines[0] != "1000" || lines[1] != "1000" || !strings.HasPrefix(lines[2], "1000 2") || lines[3] != "/workspace" {
 		t.Errorf("ids and folder: %q", lines)

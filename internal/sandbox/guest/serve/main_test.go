@@ -23,9 +23,27 @@ import (
 )
 
 // The guest under test is this test binary, started again as PID 1 of its own
-// PID and mount namespace, in a root made of the host's /usr and tmpfs. It has
-// no other isolation; that is the drivers' part.
-const roleVar = "AIRLOCK_TEST_GUEST_ROOT"
+// PID and mount namespace, in a root made of a root file system's /usr (the
+// host's if none is built) and tmpfs. It has no other isolation; that is the
+// drivers' part.
+const (
+	roleVar = "AIRLOCK_TEST_GUEST_ROOT"
+	baseVar = "AIRLOCK_TEST_GUEST_BASE"
+)
+
+// baseFolder is where the programs of the code come from.
+func baseFolder() string {
+	data := os.Getenv("XDG_DATA_HOME")
+	if data == "" {
+		data = filepath.Join(os.Getenv("HOME"), ".local", "share")
+	}
+	// A pattern without a match is the only error, and this one is well-formed.
+	found, _ := filepath.Glob(filepath.Join(data, "airlock", "rootfs", "*", "rootfs", "usr", "bin", "python3"))
+	if len(found) == 0 {
+		return "/"
+	}
+	return filepath.Clean(filepath.Join(found[0], "..", "..", ".."))
+}
 
 func TestMain(m *testing.M) {
 	if root := os.Getenv(roleVar); root != "" {
@@ -64,10 +82,11 @@ func enterRoot(root string) error {
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=0755"); err != nil {
 		return err
 	}
-	mounts := []mount{{"proc", "proc", "proc"}}
-	for _, d := range []string{"usr", "bin", "sbin", "lib", "lib64", "etc", "dev"} {
-		if fi, err := os.Lstat("/" + d); err == nil && fi.Mode()&os.ModeSymlink != 0 {
-			to, err := os.Readlink("/" + d)
+	mounts := []mount{{"proc", "proc", "proc"}, {"/dev", "dev", ""}}
+	for _, d := range []string{"usr", "bin", "sbin", "lib", "lib64", "etc"} {
+		from := filepath.Join(os.Getenv(baseVar), d)
+		if fi, err := os.Lstat(from); err == nil && fi.Mode()&os.ModeSymlink != 0 {
+			to, err := os.Readlink(from)
 			if err != nil {
 				return err
 			}
@@ -75,7 +94,7 @@ func enterRoot(root string) error {
 				return err
 			}
 		} else if err == nil {
-			mounts = append(mounts, mount{"/" + d, d, ""})
+			mounts = append(mounts, mount{from, d, ""})
 		}
 	}
 	for _, m := range mounts {
@@ -154,7 +173,7 @@ func launch(tb testing.TB) (*exec.Cmd, net.Conn, *bytes.Buffer) {
 	}
 	stderr := new(bytes.Buffer)
 	cmd := exec.Command(exe)
-	cmd.Env = []string{roleVar + "=" + tb.TempDir(), "PATH=/usr/bin:/bin"}
+	cmd.Env = []string{roleVar + "=" + tb.TempDir(), baseVar + "=" + baseFolder()}
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
 		cmd.Env = append(cmd.Env, "GOCOVERDIR="+dir)
 	}
