@@ -15,7 +15,7 @@ const noteEncrypted = "[airlock] The output of this code is encrypted and cannot
 // elsewhere.
 func Render(b *claude.Node) (content *claude.Node, isError bool) {
 	c := b.Get("content")
-	switch t := c.Type(); t {
+	switch c.Type() {
 	case "bash_code_execution_result", "code_execution_result":
 		return textOf(c, "stdout", "stderr", "return_code"), false
 	case "encrypted_code_execution_result":

@@ -49,7 +49,7 @@ func clip(b []byte, dropped int64) string {
 	middle := b[len(head) : len(b)-len(tail)]
 	out := int64(len(middle))
 	if dropped > 0 {
-		if marker := []byte(fmt.Sprintf("\n... %d bytes dropped ...\n", dropped)); bytes.Contains(middle, marker) {
+		if marker := fmt.Appendf(nil, "\n... %d bytes dropped ...\n", dropped); bytes.Contains(middle, marker) {
 			out += dropped - int64(len(marker))
 		}
 	}

@@ -1,6 +1,7 @@
 package codeexec
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
@@ -60,12 +61,7 @@ func (v Version) SubTools() []string {
 
 // Offers reports whether the version has that sub-tool.
 func (v Version) Offers(name string) bool {
-	for _, s := range v.SubTools() {
-		if s == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(v.SubTools(), name)
 }
 
 // FreshCells reports whether each cell gets a new interpreter.

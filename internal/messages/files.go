@@ -228,7 +228,7 @@ func (s *Service) source(ctx context.Context, c tenant.Caller, r *request, ref c
 func (r *request) holder(refPath string) string {
 	n := r.Root
 	block := n
-	for _, step := range strings.Split(refPath, ".") {
+	for step := range strings.SplitSeq(refPath, ".") {
 		if i, err := strconv.Atoi(step); err == nil && n.Is(claude.Array) && i < len(n.Items) {
 			n = n.Items[i]
 		} else {

@@ -15,13 +15,14 @@ import (
 // maxErrorBody bounds what is read of an error answer.
 const maxErrorBody = 256 << 10
 
-// types are the error types that go on to the client as they are.
+// knownType reports whether an error type goes on to the client as it is.
 func knownType(t wire.ErrorType) bool {
 	switch t {
 	case wire.TypeInvalidRequest, wire.TypeNotFound, wire.TypeTooLarge, wire.TypeRateLimit, wire.TypeOverloaded, wire.TypeTimeout, wire.TypeAPI:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // answerError translates an answer that is no success. The message goes on only
