@@ -93,14 +93,17 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 		s.forget(v)
 		return nil
 	}
-	freeze := or(s.IdleFreeze, 30*time.Second)
-	if sb == nil || v.frozen || freeze < 0 || idle < freeze {
+	if sb == nil {
 		return nil
 	}
 	select {
 	case <-sb.Done():
 		return s.endSandbox(ctx, v, whyDied)
 	default:
+	}
+	freeze := or(s.IdleFreeze, 30*time.Second)
+	if v.frozen || freeze < 0 || idle < freeze {
+		return nil
 	}
 	if err := sb.Freeze(ctx); err != nil {
 		return err

@@ -70,6 +70,7 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 	p.tenants = &tenant.Service{DB: p.db, Now: cfg.Now, CursorKey: cursor}
 	p.files = &file.Service{
 		DB: p.db, Blobs: p.blobs, Log: log, Now: cfg.Now, MaxBytes: cfg.File.MaxBytes, CursorKey: cursor,
+		QuotaBytes: cfg.File.QuotaBytes, UploadsDownloadable: cfg.File.UploadsDownloadable,
 	}
 	p.containers = &container.Service{
 		DB: p.db, Files: p.files, Instance: p.data.instance, CursorKey: cursor, Now: cfg.Now, Log: log,

@@ -103,7 +103,9 @@ type ContainerSettings struct {
 
 // FileSettings of the Files API.
 type FileSettings struct {
-	MaxBytes int64 `yaml:"max_bytes"` // one file
+	MaxBytes            int64 `yaml:"max_bytes"`            // one file
+	QuotaBytes          int64 `yaml:"quota_bytes"`          // all live files of one app; 0 = no limit
+	UploadsDownloadable bool  `yaml:"uploads_downloadable"` // the hosted API gives out outputs only
 }
 
 // MessagesSettings of the turn loop.

@@ -1,0 +1,190 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestExecStreamsOutputAndTellsHowItEnded(t *testing.T) {
+	t.Parallel()
+	r := start(t, testConfig(t))
+	id := r.container(r.key)
+	res := r.exec(r.key, id, map[string]any{
+		"argv": []string{"sh", "-c", `cat; echo "$A"; pwd; printf 'a\0b\377' >&2; exit 7`}, "cwd": "/tmp",
+		"env": map[string]string{"A": "value"}, "stdin": "given\n",
+	})
+	if res.stdout != "given\nvalue\n/tmp\n" || res.stderr != "a\x00b\xff" {
+		t.Errorf("stdout %q, stderr %q", res.stdout, res.stderr)
+	}
+	if res.exit["code"] != 7.0 || res.exit["timed_out"] != false || res.exit["signal"] != 0.0 || res.exit["oom"] != false {
+		t.Errorf("exit %v", res.exit)
+	}
+	res = r.exec(r.key, id, map[string]any{"command": "echo partial; sleep 20", "timeout_seconds": 0.5})
+	if res.stdout != "partial\n" || res.exit["timed_out"] != true {
+		t.Errorf("timed out: %+v", res)
+	}
+	res = r.exec(r.key, id, map[string]any{"command": "kill -9 $$"})
+	if res.exit["signal"] != 9.0 || res.exit["timed_out"] != false || res.exit["oom"] != false {
+		t.Errorf("killed: %+v", res)
+	}
+	res = r.exec(r.key, id, map[string]any{"command": "tail /dev/zero"})
+	if res.exit["oom"] != true || res.exit["timed_out"] != false || res.exit["code"] == 0.0 {
+		t.Errorf("out of memory: %+v", res)
+	}
+	for name, body := range map[string]any{
+		"unknown member": map[string]any{"command": "true", "tty": true},
+		"nothing":        map[string]any{},
+		"no program":     map[string]any{"argv": []string{"/no/such/program"}},
+		"bad folder":     map[string]any{"argv": []string{"true"}, "cwd": "/no/such/folder"},
+	} {
+		if got := r.status("POST", "/airlock/v1/containers/"+id+"/exec", r.key, body); got != 400 {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+}
+
+func TestFilesOfAContainerAreReadWrittenAndDeletedWithTheRightsOfTheCode(t *testing.T) {
+	t.Parallel()
+	r := start(t, testConfig(t))
+	file := r.upload(r.key, "in.txt", "input")
+	var c struct {
+		ID     string `json:"id"`
+		Inputs []struct {
+			FileID string `json:"file_id"`
+			Path   string `json:"path"`
+		} `json:"inputs"`
+	}
+	r.json("POST", "/airlock/v1/containers", r.key, map[string]any{"files": []string{file}}, 200, &c)
+	if len(c.Inputs) != 1 || c.Inputs[0].Path != "/files/input/in.txt" || c.Inputs[0].FileID != file {
+		t.Errorf("inputs %+v", c.Inputs)
+	}
+	base := "/airlock/v1/containers/" + c.ID + "/files/"
+	big := strings.Repeat("0123456789abcdef", 100_000)
+	for path, content := range map[string]string{"workspace/a/b/c.txt": "hello", "workspace/empty": "", "tmp/big": big} {
+		if got := r.status("PUT", base+path, r.key, strings.NewReader(content)); got != 200 {
+			t.Fatalf("put %s: %d", path, got)
+		}
+		resp := r.do("GET", base+path, r.key, nil)
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || string(b) != content || resp.ContentLength != int64(len(content)) {
+			t.Errorf("get %s: %d bytes of %d, %v", path, len(b), len(content), err)
+		}
+	}
+	var list struct {
+		Data []struct{ Name, Type string }
+	}
+	r.json("GET", base+"workspace?list=1", r.key, nil, 200, &list)
+	if d := cmp.Diff([]struct{ Name, Type string }{{"a", "dir"}, {"empty", "file"}}, list.Data); d != "" {
+		t.Errorf("list (-want +got):\n%s", d)
+	}
+	for _, tt := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", "files/input/in.txt", 200},
+		{"PUT", "files/input/in.txt", 403},
+		{"DELETE", "files/input/in.txt", 403},
+		{"GET", "workspace/none", 404},
+		{"GET", "workspace/a", 400},
+		{"GET", "etc/shadow", 403},
+		{"PUT", "etc/passwd", 403},
+		{"GET", "proc/1/environ", 403},
+		{"GET", "dev/zero", 403},
+		{"DELETE", "workspace/a", 400},
+		{"DELETE", "workspace/a?recursive=1", 204},
+		{"DELETE", "workspace/empty", 204},
+		{"GET", "workspace/empty", 404},
+	} {
+		if got := r.status(tt.method, base+tt.path, r.key, nil); got != tt.status {
+			t.Errorf("%s %s: %d, want %d", tt.method, tt.path, got, tt.status)
+		}
+	}
+}
+
+func TestContainersOfAnotherAppAnswerLikeNone(t *testing.T) {
+	t.Parallel()
+	r := start(t, testConfig(t))
+	r.json("POST", "/airlock/v1/apps", r.AdminKey(), map[string]any{"name": "other"}, 200, nil)
+	other := r.newKey("other")
+	mine := "/airlock/v1/containers/" + r.container(r.key)
+	none := "/airlock/v1/containers/container_01aaaaaaaaaaaaaaaaaaaaaa"
+	body := func(method, path string) string {
+		resp := r.do(method, path, other, map[string]any{"command": "true"})
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(resp.StatusCode, strings.ReplaceAll(string(b), resp.Header.Get("request-id"), "REQ"))
+	}
+	for _, try := range [][2]string{
+		{"GET", ""}, {"DELETE", ""}, {"POST", "/exec"}, {"GET", "/files/etc/passwd"}, {"PUT", "/files/tmp/f"}, {"DELETE", "/files/tmp/f"},
+	} {
+		got, want := body(try[0], mine+try[1]), body(try[0], none+try[1])
+		if got != want || !strings.HasPrefix(got, "404") {
+			t.Errorf("%s %s: foreign %s, unknown %s", try[0], try[1], got, want)
+		}
+	}
+}
+
+func TestDeletedContainerIsGone(t *testing.T) {
+	t.Parallel()
+	r := start(t, testConfig(t))
+	path := "/airlock/v1/containers/" + r.container(r.key)
+	if got := r.status("DELETE", path, r.key, nil); got != 200 {
+		t.Fatalf("delete: %d", got)
+	}
+	for _, method := range []string{"GET", "DELETE"} {
+		if got := r.status(method, path, r.key, nil); got != 404 {
+			t.Errorf("%s after delete: %d", method, got)
+		}
+	}
+}
+
+func TestQuietExecSendsPings(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Messages.Ping = 50 * time.Millisecond
+	r := start(t, cfg)
+	res := r.exec(r.key, r.container(r.key), map[string]any{"command": "sleep 0.5; echo late"})
+	if res.stdout != "late\n" || !strings.HasPrefix(res.errorType, "event: ping") {
+		t.Errorf("got %+v", res)
+	}
+}
+
+func TestMessagesTurnRunsCodeAndItsContainerGoesOn(t *testing.T) {
+	t.Parallel()
+	r := start(t, testConfig(t))
+	body := map[string]any{
+		"model": "script", "max_tokens": 1000,
+		"tools":    []any{map[string]any{"type": "code_execution_20250825", "name": "code_execution"}},
+		"messages": []any{map[string]any{"role": "user", "content": "```bash\necho made > note; echo out > \"$OUTPUT_DIR/o.txt\"\n```\n"}},
+	}
+	var msg struct {
+		Container struct {
+			ID        string    `json:"id"`
+			ExpiresAt time.Time `json:"expires_at"`
+		} `json:"container"`
+		StopReason string `json:"stop_reason"`
+	}
+	r.json("POST", "/v1/messages", r.key, body, 200, &msg)
+	if msg.Container.ID == "" || msg.StopReason != "end_turn" || time.Until(msg.Container.ExpiresAt) < 50*time.Minute {
+		t.Fatalf("got %+v", msg)
+	}
+	if res := r.exec(r.key, msg.Container.ID, map[string]any{"command": "cat note"}); res.stdout != "made\n" {
+		t.Errorf("in the container: %+v", res)
+	}
+	var files struct {
+		Data []struct {
+			Filename string `json:"filename"`
+		} `json:"data"`
+	}
+	r.json("GET", "/v1/files", r.key, nil, 200, &files)
+	if len(files.Data) != 1 || files.Data[0].Filename != "o.txt" {
+		t.Errorf("files %+v", files.Data)
+	}
+}
