@@ -1,15 +1,15 @@
+// The limits of the CPU are the cgroup's affair; the runtime would otherwise
+// read, and keep open, the host's cgroup files at start.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command airlock-guest is the program inside a native sandbox: PID 1, started
 // by the driver from a memory file. It is not meant to be called by people.
 //
 // Its start is on the path of every sandbox, so it imports little and does
 // nothing before it is asked.
 package main
-
-// The limits of the CPU are the cgroup's affair; the runtime would otherwise
-// read, and keep open, the host's cgroup files at start.
-//
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
 
 import (
 	"os"
@@ -42,6 +42,7 @@ func main() {
 		os.Exit(1) // setup has told the host
 	}
 	debug.SetMemoryLimit(idleHeap)
+	debug.SetGCPercent(50) // the heap is tiny; halving its slack costs nothing
 	spawn := make(chan func())
 	done := make(chan error)
 	go func() {

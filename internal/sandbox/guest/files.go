@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -62,12 +63,11 @@ func (c *Conn) sendAll(ctx context.Context, k *call, r io.Reader) (int64, error)
 			}
 			sent += int64(n)
 		}
-		switch rerr {
-		case nil:
-		case io.EOF, io.ErrUnexpectedEOF:
+		if errors.Is(rerr, io.EOF) || errors.Is(rerr, io.ErrUnexpectedEOF) {
 			_, err := c.sendData(ctx, k, nil)
 			return sent, err
-		default:
+		}
+		if rerr != nil {
 			return sent, fmt.Errorf("put: read source: %w", rerr)
 		}
 	}
@@ -112,7 +112,7 @@ func (c *Conn) Get(ctx context.Context, path string, opts GetOptions) (io.ReadCl
 // download reads the data frames of a call.
 type download struct {
 	// ctx bounds the whole read: io.Reader has no place for it.
-	ctx  context.Context //nolint:containedctx // see above
+	ctx  context.Context
 	c    *Conn
 	k    *call
 	op   string
@@ -239,7 +239,7 @@ func (c *Conn) List(ctx context.Context, dir string, depth, limit int) ([]FileIn
 	for {
 		var e Entry
 		err := dec.Decode(&e)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return list, nil
 		}
 		if err != nil {
@@ -257,7 +257,7 @@ func (c *Conn) List(ctx context.Context, dir string, depth, limit int) ([]FileIn
 
 // entryError tells the stream's own error from a malformed entry.
 func (d *download) entryError(err error) error {
-	if d.err != nil && d.err != io.EOF {
+	if d.err != nil && !errors.Is(d.err, io.EOF) {
 		return d.err
 	}
 	return d.breach(fmt.Sprintf("malformed entry: %v", err))

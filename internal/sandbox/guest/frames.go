@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -173,7 +174,7 @@ func (r *Reader) Read() (*Frame, error) {
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r.r, body); err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return nil, err

@@ -47,7 +47,7 @@ func TestFramesRoundTripAnyBytes(t *testing.T) {
 			t.Errorf("frame %d (-want +got):\n%s", i, d)
 		}
 	}
-	if _, err := r.Read(); err != io.EOF {
+	if _, err := r.Read(); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v at the end", err)
 	}
 }
@@ -114,7 +114,7 @@ func FuzzReader(f *testing.F) {
 		for {
 			got, err := r.Read()
 			if err != nil {
-				if !errors.Is(err, ErrProtocol) && err != io.EOF && err != io.ErrUnexpectedEOF {
+				if !errors.Is(err, ErrProtocol) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 					t.Fatalf("unexpected error %v", err)
 				}
 				return

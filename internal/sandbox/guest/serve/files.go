@@ -207,7 +207,7 @@ func mkdirAll(p place, mode uint32, toCode bool) error {
 			unix.Close(fd)
 			break
 		}
-		if err != unix.ENOENT {
+		if !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		missing = append(missing, at)
@@ -219,7 +219,7 @@ func mkdirAll(p place, mode uint32, toCode bool) error {
 	}
 	for i := len(missing) - 1; i >= 0; i-- {
 		// EEXIST: another call, or the code itself, was faster.
-		if err := mkdirOne(missing[i], mode, toCode); err != nil && err != unix.EEXIST {
+		if err := mkdirOne(missing[i], mode, toCode); err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
 		}
 	}

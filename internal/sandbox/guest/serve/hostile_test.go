@@ -70,7 +70,7 @@ func TestHostThatBreaksTheFramingEndsTheGuest(t *testing.T) {
 				_ = w.Write(f) // it may hang up on us
 			}
 			_, _ = conn.Write(tt.raw)
-			if tt.want != guest.ErrProtocol {
+			if !errors.Is(tt.want, guest.ErrProtocol) {
 				conn.Close()
 			}
 			if err := <-done; !errors.Is(err, tt.want) || (tt.want == nil && err != nil) {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"runtime"
@@ -115,7 +116,7 @@ func openat2(dir int, name string, flags int, mode uint32, resolve uint64) (int,
 	for {
 		fd, err := unix.Openat2(dir, name, &how)
 		// EAGAIN: a rename raced with the walk.
-		if err != unix.EINTR && err != unix.EAGAIN {
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			return fd, err
 		}
 	}

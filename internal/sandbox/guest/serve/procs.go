@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
@@ -224,7 +225,7 @@ func (p *procs) signalMember(marker uint32, pid int, sig syscall.Signal) {
 		return
 	}
 	err = unix.PidfdSendSignal(fd, sig, nil, 0)
-	if err != nil && err != unix.ESRCH {
+	if err != nil && !errors.Is(err, unix.ESRCH) {
 		// A kernel (gVisor) that takes no such folder for a pidfd.
 		_ = syscall.Kill(pid, sig)
 	}

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -69,8 +70,8 @@ func (p *pump) run() {
 		for {
 			n, err := p.step(int(fd), bufferSize)
 			switch {
-			case n > 0 || err == unix.EINTR:
-			case err == unix.EAGAIN:
+			case n > 0 || errors.Is(err, unix.EINTR):
+			case errors.Is(err, unix.EAGAIN):
 				return false
 			default:
 				return true

@@ -89,7 +89,7 @@ func (t *target) look(f *guest.FileSpec, p place) error {
 	t.mode = modeOr(f.Mode, 0o644)
 	var st unix.Stat_t
 	err := unix.Fstatat(t.dir, t.name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == unix.ENOENT {
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {

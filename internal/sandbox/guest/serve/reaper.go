@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -83,7 +84,7 @@ func (p *procs) reap() {
 			usage  syscall.Rusage
 		)
 		pid, err := syscall.Wait4(-1, &status, syscall.WALL, &usage)
-		if err == syscall.EINTR {
+		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		p.mu.Lock()

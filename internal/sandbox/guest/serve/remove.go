@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ func remove(k *call, f *guest.FileSpec, p place) (*guest.Frame, error) {
 		}
 		return removeTree(k, dir, name)
 	})
-	if err == unix.ENOENT && f.All {
+	if f.All && errors.Is(err, unix.ENOENT) {
 		err = nil
 	}
 	if err != nil {
@@ -33,12 +34,17 @@ func remove(k *call, f *guest.FileSpec, p place) (*guest.Frame, error) {
 // removeOne removes a file or an empty folder.
 func removeOne(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
-	if err == unix.EISDIR || err == unix.EPERM {
-		if derr := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); derr != unix.ENOTDIR {
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+		if derr := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); !errors.Is(derr, unix.ENOTDIR) {
 			return derr
 		}
 	}
 	return err
+}
+
+// hasContent tells a folder that is not empty.
+func hasContent(err error) bool {
+	return errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST)
 }
 
 // level is a folder on the way down.
@@ -53,7 +59,7 @@ type level struct {
 // means that somebody moved the tree meanwhile.
 func removeTree(k *call, dir int, name string) error {
 	err := removeOne(dir, name)
-	if err != unix.ENOTEMPTY && err != unix.EEXIST {
+	if !hasContent(err) {
 		return err
 	}
 	top, err := identify(dir, "")
@@ -91,14 +97,13 @@ func removeTree(k *call, dir int, name string) error {
 		if at, err = leave(at, stack[len(stack)-1]); err != nil {
 			return err
 		}
-		if err := unix.Unlinkat(at, last.name, unix.AT_REMOVEDIR); err != nil {
-			if err != unix.ENOTEMPTY && err != unix.ENOENT {
-				return err
-			}
-			if err == unix.ENOTEMPTY { // the code still fills it
-				next = last.name
-				continue
-			}
+		err := unix.Unlinkat(at, last.name, unix.AT_REMOVEDIR)
+		if hasContent(err) { // the code still fills it
+			next = last.name
+			continue
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
 		}
 		if len(stack) == 1 {
 			return nil
@@ -156,11 +161,11 @@ func empty(at int) (string, error) {
 	for {
 		names, err := d.Readdirnames(1024)
 		for _, name := range names {
-			switch err := removeOne(at, name); err {
-			case nil, unix.ENOENT:
-			case unix.ENOTEMPTY, unix.EEXIST:
+			err := removeOne(at, name)
+			if hasContent(err) {
 				return name, nil
-			default:
+			}
+			if err != nil && !errors.Is(err, unix.ENOENT) {
 				return "", err
 			}
 		}
