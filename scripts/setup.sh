@@ -50,5 +50,5 @@ fi
 echo "set-up: missing: ${missing[*]}"
 need_root "apt-get install --no-install-recommends ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
-privileged apt-get -q update
-privileged apt-get -q install -y --no-install-recommends "${missing[@]}"
+privileged apt-get -qq update
+privileged apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends "${missing[@]}"
