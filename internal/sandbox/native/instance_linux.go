@@ -26,6 +26,7 @@ type instance struct {
 
 	oomSeen   atomic.Int64 // the counter as the last command read it
 	oomAtExit atomic.Int64 // how far it was beyond that when the guest ended by SIGKILL
+	killed    atomic.Bool  // we asked for the end
 	exited    chan struct{}
 
 	mu        sync.Mutex // held during Destroy
@@ -41,6 +42,11 @@ func (i *instance) watch() {
 		}
 	}
 	close(i.exited)
+	if !i.killed.Load() {
+		i.stderr.wait()
+		// The guest's last words are the only trace of a crash; they go to the operator, never to a caller.
+		i.d.host.Logger().Warn("sandbox guest ended by itself", "sandbox_id", i.id, "state", fmt.Sprint(state), "stderr", i.stderr.tail())
+	}
 }
 
 // Exited implements sandbox.Instance.
@@ -111,6 +117,7 @@ func (i *instance) kill(ctx context.Context) error {
 	}
 	// The group dies at once where the kernel can do that; the signal to the guest is what counts everywhere, and
 	// an error of either shows as a process that does not end.
+	i.killed.Store(true)
 	_ = i.cgroup.Kill()
 	_ = i.proc.Kill()
 	select {

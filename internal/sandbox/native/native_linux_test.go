@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -308,9 +309,14 @@ func TestCloseEndsEverySandbox(t *testing.T) {
 	}
 }
 
-func TestGuestThatIsKilledEndsTheSandbox(t *testing.T) {
+func TestGuestThatIsKilledEndsTheSandboxAndIsLogged(t *testing.T) {
 	t.Parallel()
-	d := testDriver(t, nil)
+	lines := make(chan string, 1)
+	log := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+		lines <- string(p)
+		return len(p), nil
+	}), nil))
+	d := testDriver(t, func(h *sandbox.Host) { h.Log = log })
 	sb, err := d.Create(t.Context(), bareSpec(t, "killed"))
 	if err != nil {
 		t.Fatal(err)
@@ -325,10 +331,17 @@ func TestGuestThatIsKilledEndsTheSandbox(t *testing.T) {
 	if err := sb.Ping(t.Context()); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("ping: %v, want ErrGone", err)
 	}
+	if got := <-lines; !strings.Contains(got, "sandbox_id=killed") || !strings.Contains(got, "signal: killed") {
+		t.Errorf("logged %q", got)
+	}
 	if err := sb.Destroy(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestFrozenSandboxCanBeDestroyed(t *testing.T) {
 	t.Parallel()
