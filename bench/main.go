@@ -50,7 +50,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	fmt.Printf("root file system %s, load %s\n", o.rootfs, loadAverage())
+	fmt.Fprintf(os.Stdout, "root file system %s, load %s\n", o.rootfs, loadAverage())
 	l, err := openLab(ctx, dir, o.rootfs)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func run(ctx context.Context, o options) (err error) {
 	if o.binary != "" {
 		results = append(results, serverRows(ctx, l, o)...)
 	}
-	fmt.Printf("load afterwards %s\n\n", loadAverage())
+	fmt.Fprintf(os.Stdout, "load afterwards %s\n\n", loadAverage())
 	if err := printTable(os.Stdout, results); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 type server struct {
 	url, key string
 	cmd      *exec.Cmd
+	client   *http.Client
 }
 
 var readyLine = regexp.MustCompile(`url=(\S+)`)
@@ -58,18 +59,18 @@ func startServer(ctx context.Context, binary, dir, rootfs string) (*server, erro
 		said, _ := os.ReadFile(log.Name()) // for the message only
 		return nil, fmt.Errorf("the server said %q: %w: %s", line, errors.Join(err, cmd.Process.Kill(), cmd.Wait()), said)
 	}
-	s := &server{url: m[1], cmd: cmd}
-	return s, s.makeKey(dir)
+	s := &server{url: m[1], cmd: cmd, client: &http.Client{Timeout: 5 * time.Minute}}
+	return s, s.makeKey(ctx, dir)
 }
 
-func (s *server) makeKey(dir string) error {
+func (s *server) makeKey(ctx context.Context, dir string) error {
 	admin, err := os.ReadFile(filepath.Join(dir, "admin.key"))
 	if err != nil {
 		return err
 	}
 	var made struct{ Key string }
 	s.key = strings.TrimSpace(string(admin))
-	if err := s.call(http.MethodPost, "/airlock/v1/keys", map[string]any{"app": "default"}, &made); err != nil {
+	if err := s.call(ctx, http.MethodPost, "/airlock/v1/keys", map[string]any{"app": "default"}, &made); err != nil {
 		return err
 	}
 	s.key = made.Key
@@ -83,8 +84,8 @@ func (s *server) stop() error {
 	return err
 }
 
-func (s *server) do(method, path, contentType string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequest(method, s.url+path, body)
+func (s *server) do(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (s *server) do(method, path, contentType string, body io.Reader) (*http.Res
 	if contentType != "" {
 		req.Header.Set("content-type", contentType)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +105,12 @@ func (s *server) do(method, path, contentType string, body io.Reader) (*http.Res
 	return resp, nil
 }
 
-func (s *server) call(method, path string, in, out any) error {
+func (s *server) call(ctx context.Context, method, path string, in, out any) error {
 	b, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	resp, err := s.do(method, path, "application/json", bytes.NewReader(b))
+	resp, err := s.do(ctx, method, path, "application/json", bytes.NewReader(b))
 	if err != nil {
 		return err
 	}
@@ -185,15 +186,15 @@ func cpuTicks(proc string) (int64, error) {
 	return user + system, errors.Join(err1, err2)
 }
 
-func (s *server) container() (string, error) {
+func (s *server) container(ctx context.Context) (string, error) {
 	var made struct{ ID string }
-	err := s.call(http.MethodPost, "/airlock/v1/containers", map[string]any{}, &made)
+	err := s.call(ctx, http.MethodPost, "/airlock/v1/containers", map[string]any{}, &made)
 	return made.ID, err
 }
 
 // overHTTP compares `container exec` with the engine path in one loop.
 func overHTTP(ctx context.Context, l *lab, s *server, o options) ([]result, error) {
-	id, err := s.container()
+	id, err := s.container(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +210,7 @@ func overHTTP(ctx context.Context, l *lab, s *server, o options) ([]result, erro
 		}},
 		candidate{"http", func() (time.Duration, error) {
 			start := time.Now()
-			err := s.call(http.MethodPost, "/airlock/v1/containers/"+id+"/exec", map[string]any{"argv": echo}, nil)
+			err := s.call(ctx, http.MethodPost, "/airlock/v1/containers/"+id+"/exec", map[string]any{"argv": echo}, nil)
 			return time.Since(start), err
 		}},
 	)
@@ -218,7 +219,7 @@ func overHTTP(ctx context.Context, l *lab, s *server, o options) ([]result, erro
 	}
 	row := atMost("command over HTTP, beyond the engine path", "ms", medians["http"]-medians["engine"], 1.5)
 	row.Note = fmt.Sprintf("%.2f ms over HTTP, %.2f ms in the engine", medians["http"], medians["engine"])
-	return []result{row}, s.call(http.MethodDelete, "/airlock/v1/containers/"+id, nil, nil)
+	return []result{row}, s.call(ctx, http.MethodDelete, "/airlock/v1/containers/"+id, nil, nil)
 }
 
 func turn(container, script string) map[string]any {
@@ -230,8 +231,8 @@ func turn(container, script string) map[string]any {
 }
 
 // oneTurn is a Messages request with one command, beyond that command.
-func oneTurn(_ context.Context, _ *lab, s *server, o options) ([]result, error) {
-	id, err := s.container()
+func oneTurn(ctx context.Context, _ *lab, s *server, o options) ([]result, error) {
+	id, err := s.container(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -239,12 +240,12 @@ func oneTurn(_ context.Context, _ *lab, s *server, o options) ([]result, error) 
 	medians, err := interleave(2*o.rounds,
 		candidate{"command", func() (time.Duration, error) {
 			start := time.Now()
-			err := s.call(http.MethodPost, "/airlock/v1/containers/"+id+"/exec", map[string]any{"command": "echo hi"}, nil)
+			err := s.call(ctx, http.MethodPost, "/airlock/v1/containers/"+id+"/exec", map[string]any{"command": "echo hi"}, nil)
 			return time.Since(start), err
 		}},
 		candidate{"turn", func() (time.Duration, error) {
 			start := time.Now()
-			err := s.call(http.MethodPost, "/v1/messages", request, nil)
+			err := s.call(ctx, http.MethodPost, "/v1/messages", request, nil)
 			return time.Since(start), err
 		}},
 	)
@@ -260,26 +261,26 @@ const fileSize = 32 << 20
 
 // upDown compares with a plain Go server on the same disk. Throughput of
 // files that are new each time, so that nothing is answered from a hash.
-func upDown(_ context.Context, l *lab, s *server, o options) ([]result, error) {
+func upDown(ctx context.Context, l *lab, s *server, o options) ([]result, error) {
 	plainURL, stopPlain, err := plainServer(filepath.Dir(l.dir))
 	if err != nil {
 		return nil, err
 	}
 	rounds := max(3, o.rounds/5)
 	up, err := interleave(rounds,
-		candidate{"plain", func() (time.Duration, error) { return upload(plainURL+"/", "") }},
-		candidate{"airlock", func() (time.Duration, error) { return upload(s.url+"/v1/files", s.key) }},
+		candidate{"plain", func() (time.Duration, error) { return upload(ctx, plainURL+"/", "") }},
+		candidate{"airlock", func() (time.Duration, error) { return upload(ctx, s.url+"/v1/files", s.key) }},
 	)
 	if err != nil {
 		return nil, errors.Join(err, stopPlain())
 	}
-	id, err := s.output()
+	id, err := s.output(ctx)
 	if err != nil {
 		return nil, errors.Join(err, stopPlain())
 	}
 	down, err := interleave(rounds,
-		candidate{"plain", func() (time.Duration, error) { return download(plainURL+"/", "") }},
-		candidate{"airlock", func() (time.Duration, error) { return download(s.url+"/v1/files/"+id+"/content", s.key) }},
+		candidate{"plain", func() (time.Duration, error) { return download(ctx, plainURL+"/", "") }},
+		candidate{"airlock", func() (time.Duration, error) { return download(ctx, s.url+"/v1/files/"+id+"/content", s.key) }},
 	)
 	if err := errors.Join(err, stopPlain()); err != nil {
 		return nil, err
@@ -293,14 +294,14 @@ func upDown(_ context.Context, l *lab, s *server, o options) ([]result, error) {
 
 // output makes one file of that size in a container, since uploads cannot be
 // downloaded.
-func (s *server) output() (string, error) {
-	id, err := s.container()
+func (s *server) output(ctx context.Context) (string, error) {
+	id, err := s.container(ctx)
 	if err != nil {
 		return "", err
 	}
 	request := turn(id, "```bash must\nhead -c "+strconv.Itoa(fileSize)+" /dev/urandom > $OUTPUT_DIR/out.bin\n```\n")
 	var answer json.RawMessage
-	if err := s.call(http.MethodPost, "/v1/messages", request, &answer); err != nil {
+	if err := s.call(ctx, http.MethodPost, "/v1/messages", request, &answer); err != nil {
 		return "", err
 	}
 	m := regexp.MustCompile(`"file_id":\s*"([^"]+)"`).FindSubmatch(answer)
@@ -312,7 +313,7 @@ func (s *server) output() (string, error) {
 
 var uploads int
 
-func upload(url, key string) (time.Duration, error) {
+func upload(ctx context.Context, url, key string) (time.Duration, error) {
 	uploads++
 	content := bytes.Repeat([]byte(fmt.Sprintf("%016d", uploads)), fileSize/16)
 	var body bytes.Buffer
@@ -327,18 +328,18 @@ func upload(url, key string) (time.Duration, error) {
 	if err := form.Close(); err != nil {
 		return 0, err
 	}
-	return transfer(http.MethodPost, url, key, form.FormDataContentType(), &body, 0)
+	return transfer(ctx, http.MethodPost, url, key, form.FormDataContentType(), &body, 0)
 }
 
-func download(url, key string) (time.Duration, error) {
-	return transfer(http.MethodGet, url, key, "", nil, fileSize)
+func download(ctx context.Context, url, key string) (time.Duration, error) {
+	return transfer(ctx, http.MethodGet, url, key, "", nil, fileSize)
 }
 
 // transfer makes one request and reads the whole answer.
-func transfer(method, url, key, contentType string, body io.Reader, atLeast int64) (time.Duration, error) {
-	s := &server{key: key}
+func transfer(ctx context.Context, method, url, key, contentType string, body io.Reader, atLeast int64) (time.Duration, error) {
+	s := &server{key: key, client: &http.Client{Timeout: 5 * time.Minute}}
 	start := time.Now()
-	resp, err := s.do(method, url, contentType, body)
+	resp, err := s.do(ctx, method, url, contentType, body)
 	if err != nil {
 		return 0, err
 	}

@@ -105,17 +105,31 @@ func (e *Env) Close(ctx context.Context) error {
 // Option changes a spec before the sandbox is made.
 type Option func(*sandbox.Spec)
 
-// Memory, Processes, Disk and the others set one limit.
-func Memory(bytes int64) Option   { return func(s *sandbox.Spec) { s.Limits.MemoryBytes = bytes } }
-func Processes(n int) Option      { return func(s *sandbox.Spec) { s.Limits.Processes = n } }
-func Disk(bytes int64) Option     { return func(s *sandbox.Spec) { s.Limits.DiskBytes = bytes } }
-func Inodes(n int64) Option       { return func(s *sandbox.Spec) { s.Limits.Inodes = n } }
-func OpenFiles(n int) Option      { return func(s *sandbox.Spec) { s.Limits.OpenFiles = n } }
-func FileBytes(n int64) Option    { return func(s *sandbox.Spec) { s.Limits.FileBytes = n } }
-func CPUs(n float64) Option       { return func(s *sandbox.Spec) { s.Limits.CPUs = n } }
+// Memory limits the sandbox to so many bytes.
+func Memory(bytes int64) Option { return func(s *sandbox.Spec) { s.Limits.MemoryBytes = bytes } }
+
+// Processes limits processes and threads.
+func Processes(n int) Option { return func(s *sandbox.Spec) { s.Limits.Processes = n } }
+
+// Disk limits the workspace to so many bytes.
+func Disk(bytes int64) Option { return func(s *sandbox.Spec) { s.Limits.DiskBytes = bytes } }
+
+// Inodes limits the files of the workspace.
+func Inodes(n int64) Option { return func(s *sandbox.Spec) { s.Limits.Inodes = n } }
+
+// OpenFiles limits the descriptors of one process.
+func OpenFiles(n int) Option { return func(s *sandbox.Spec) { s.Limits.OpenFiles = n } }
+
+// FileBytes limits one file.
+func FileBytes(n int64) Option { return func(s *sandbox.Spec) { s.Limits.FileBytes = n } }
+
+// CPUs limits the processor time; 0.5 is half of one core.
+func CPUs(n float64) Option { return func(s *sandbox.Spec) { s.Limits.CPUs = n } }
+
+// Wall limits the time of one command.
 func Wall(d time.Duration) Option { return func(s *sandbox.Spec) { s.Limits.Wall = d } }
 
-// Env adds variables to every command inside.
+// Environ adds variables to every command inside.
 func Environ(env map[string]string) Option { return func(s *sandbox.Spec) { s.Env = env } }
 
 // limits are what an attempt gets unless it asks for others: enough for the

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/host"
+)
+
+func TestDoctorNamesTheLineToTypeForWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	report := host.Report{Checks: []host.Check{
+		{Name: "kernel", Status: host.OK, Found: "Linux 6.1"},
+		{Name: "landlock", Status: host.Warn, Found: "not present", Means: "a second lock is missing", Remedy: "add it"},
+		{Name: "guest", Status: host.Fail, Found: "not built", Means: "nothing runs", Remedy: "make build"},
+	}}
+	var out bytes.Buffer
+	if err := writeReport(&out, report, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ok    kernel", "warn  landlock", "-> add it", "fail  guest", "nothing runs", "-> make build", "1 ok, 1 warnings, 1 failed: code cannot be run safely here"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// The store is empty, so that this fails on any machine, and in the same way.
+func TestDoctorExitsWithAnErrorWhenNothingCouldRun(t *testing.T) {
+	t.Parallel()
+	cmd := newDoctorCommand()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&bytes.Buffer{})
+	cmd.SetArgs([]string{"--json", "--rootfs", t.TempDir(), "--data", t.TempDir()})
+	if err := cmd.ExecuteContext(t.Context()); !errors.Is(err, errUnsafe) {
+		t.Errorf("error %v, want errUnsafe", err)
+	}
+	var report host.Report
+	if err := json.Unmarshal(out.Bytes()[:bytes.LastIndexByte(out.Bytes(), '}')+1], &report); err != nil {
+		t.Fatalf("the report is no JSON: %v:\n%s", err, out.String())
+	}
+	if report.Safe || report.At.IsZero() || len(report.Checks) < 15 {
+		t.Errorf("safe %t, at %v, %d checks", report.Safe, report.At, len(report.Checks))
+	}
+	for _, c := range report.Checks {
+		if c.Name == "root file system" && (c.Status != host.Fail || c.Remedy != "airlock rootfs build --profile office") {
+			t.Errorf("an empty store is %+v", c)
+		}
+	}
+}
