@@ -279,3 +279,39 @@ func TestBusyContainerIsToldToRetry(t *testing.T) {
 		t.Errorf("answered %d %s retry-after %q", code, e.Text(), h.Get("Retry-After"))
 	}
 }
+
+func TestQuotedOutputMayBeDeletedButNotForeign(t *testing.T) {
+	t.Parallel()
+	w := newWhole(t)
+	m := w.ask(t, "", "```bash\necho x > $OUTPUT_DIR/x\n```")
+	id := file.ID(outputs(m)[0].Get("content").Items[0].Get("file_id").Str())
+	replay := script("", "x")
+	replay.Set("messages", claude.NewArray(
+		claude.NewObject("role", "user", "content", "go"),
+		claude.NewObject("role", "assistant", "content", m.Get("content")),
+		claude.NewObject("role", "user", "content", "thanks")))
+	if err := w.env.Files.Delete(t.Context(), w.env.Caller, id); err != nil {
+		t.Fatal(err)
+	}
+	if code, e, _ := w.post(t, w.env.Caller, replay); code != 200 {
+		t.Errorf("a deleted output in history answered %d %s", code, e.Text())
+	}
+	if code, e, _ := w.post(t, w.env.Other, replay); code != 404 || e.At("error", "message").Str() != "Not found" {
+		t.Errorf("a foreign output in history answered %d %s", code, e.Text())
+	}
+}
+
+func TestExpiredUploadIsRefusedBeforeTheModelIsAsked(t *testing.T) {
+	t.Parallel()
+	w := newWhole(t)
+	hour := int64(3600)
+	f, err := w.env.Files.Upload(t.Context(), w.env.Caller, file.UploadParams{Filename: "a", Body: strings.NewReader("x"), ExpiresIn: &hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.env.Clock.Add(2 * time.Hour)
+	code, e, _ := w.post(t, w.env.Caller, script("", claude.NewArray(upload(f), text("```bash\ntrue\n```"))))
+	if code != 404 || e.At("error", "details", "error_code").Str() != "file_expired" {
+		t.Errorf("answered %d %s", code, e.Text())
+	}
+}
