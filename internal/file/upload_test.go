@@ -1,6 +1,7 @@
 package file_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/blob/blobtest"
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
@@ -289,6 +291,29 @@ func TestCase49TooLargeFileIs413NamingTheLimitAndLeavesNothing(t *testing.T) {
 		}
 		if got := decode(t, x.send(chunked(file(at))), http.StatusOK); got["size_bytes"] != float64(len(at)) {
 			t.Errorf("a chunked file of exactly the limit: %v", got)
+		}
+	})
+}
+
+func TestCase49DeclaredSizeIsRefusedBeforeAByteOfTheFileIsSent(t *testing.T) {
+	run(t, func(t *testing.T, x *fixture) {
+		x.files.MaxBytes = 1000
+		var d net.Dialer
+		conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(x.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.WriteString(conn, "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b1\r\nContent-Length: 9000000\r\n\r\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Less than the server waits for a silent client, and much more than an answer takes.
+		if err := conn.SetReadDeadline(time.Now().Add(40 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err := errors.Join(err, conn.Close()); err != nil || !strings.HasPrefix(line, "HTTP/1.1 413 ") {
+			t.Errorf("answer %q, %v", line, err)
 		}
 	})
 }
