@@ -166,3 +166,31 @@ func TestNothingOfOneMachineIsCommitted(t *testing.T) {
 		}
 	}
 }
+
+// TestThreatModelNamesRealRows holds every `TnnName` and `TestName` of the threat model against the suite and the tests.
+func TestThreatModelNamesRealRows(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../docs/threat-model.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var suite strings.Builder
+	for _, f := range allSources(t) {
+		if f.dir() == "internal/sandbox/sandboxtest" {
+			suite.Write(f.text)
+		}
+	}
+	tests := testFunctions(t)
+	for _, m := range regexp.MustCompile("`(?:T([0-9]+)([A-Z][A-Za-z0-9]*)|(Test[A-Za-z0-9_]+))[/`]").FindAllStringSubmatch(string(b), -1) {
+		if m[3] != "" {
+			if !tests[m[3]] {
+				t.Errorf("%s does not exist", m[3])
+			}
+			continue
+		}
+		row := regexp.MustCompile(`\{0*` + strings.TrimLeft(m[1], "0") + `, "` + m[2] + `"`)
+		if !row.MatchString(suite.String()) {
+			t.Errorf("the suite has no row T%s%s", m[1], m[2])
+		}
+	}
+}
