@@ -12,7 +12,7 @@ root=$base/root
 trap '${SUDO[@]+"${SUDO[@]}"} rm -rf --one-file-system "$base"' EXIT
 
 echo "== a fresh $suite in $root"
-privileged unshare --mount --propagation private mmdebstrap --quiet --variant=minbase --include=make,git,ca-certificates "$suite" "$root"
+privileged unshare --mount --propagation private mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io --include=make,git,ca-certificates "$suite" "$root"
 echo "== a clean clone of $(git rev-parse --short HEAD)"
 git clone -q --no-hardlinks . "$base/clone"
 git -C "$base/clone" checkout -q --detach "$(git rev-parse HEAD)"
