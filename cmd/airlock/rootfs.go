@@ -213,6 +213,7 @@ func ensureImage(ctx context.Context, n notes, dir, profile string) (*rootfs.Ima
 	if img, err := store.Get(profile); err == nil {
 		return img, nil
 	}
+	n.line("no %s root file system yet: making it from Debian packages, once, which takes some minutes", profile)
 	p := &imageProgress{notes: n, start: time.Now()}
 	img, err := store.Build(ctx, rootfs.BuildOptions{Profile: profile, Progress: p.show})
 	p.end()

@@ -131,7 +131,7 @@ func (r *recipe) debootstrap(ctx context.Context, tree string, report func(Progr
 	if err := run(ctx, command{argv: args, out: p, env: os.Environ()}); err != nil {
 		return fmt.Errorf("mmdebstrap: %w", err)
 	}
-	if err := removeTree(scratch); err != nil {
+	if err := errors.Join(removeTree(scratch), forgetOverlay(tree)); err != nil {
 		return err
 	}
 	report(Progress{Phase: PhaseCompile})

@@ -31,8 +31,8 @@ func needRoot(t *testing.T) {
 	t.Skip("root is not available")
 }
 
-// minTree is the min image of this machine: `airlock rootfs build --profile min` makes it.
-func minTree(t *testing.T) string {
+// image is one that the machine has: `airlock rootfs build --profile PROFILE` makes it.
+func image(t *testing.T, profile string) string {
 	t.Helper()
 	needRoot(t)
 	data := os.Getenv("XDG_DATA_HOME")
@@ -43,11 +43,16 @@ func minTree(t *testing.T) string {
 		}
 		data = filepath.Join(home, ".local", "share")
 	}
-	img, err := (&Store{Dir: filepath.Join(data, "airlock", "rootfs")}).Get("min")
+	img, err := (&Store{Dir: filepath.Join(data, "airlock", "rootfs")}).Get(profile)
 	if err != nil {
-		t.Fatalf("%v: run airlock rootfs build --profile min", err)
+		t.Fatalf("%v: run airlock rootfs build --profile %s", err, profile)
 	}
 	return img.Path
+}
+
+func minTree(t *testing.T) string {
+	t.Helper()
+	return image(t, "min")
 }
 
 // treeCopy is a copy of the min image for the whole package: tests take it apart by hard links, which must never reach

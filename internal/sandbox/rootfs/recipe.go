@@ -17,7 +17,7 @@ import (
 //go:embed recipe
 var recipes embed.FS
 
-// Profiles are the recipes that [Store.Build] knows, smallest first. Each holds everything the one before it holds.
+// profiles are the recipes that [Store.Build] knows, smallest first. Each holds everything the one before it holds.
 var profiles = []string{"min", "base", defaultProfile}
 
 const defaultSuite = "trixie"

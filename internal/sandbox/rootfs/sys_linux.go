@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -30,4 +31,14 @@ func syncTree(tree string) error {
 		return fmt.Errorf("sync tree: %w", err)
 	}
 	return nil
+}
+
+// forgetOverlay removes the mark that the kernel leaves on the upper folder of an overlay: another overlay over this
+// tree must not take it for its own.
+func forgetOverlay(tree string) error {
+	err := unix.Lremovexattr(tree, "trusted.overlay.uuid")
+	if err == nil || errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	return fmt.Errorf("remove overlay mark: %w", err)
 }
