@@ -40,19 +40,23 @@ func postgresURL(ctx context.Context) (string, error) {
 }
 
 // script runs beside the tests. When its input ends, because the test binary ended in whatever way, it
-// stops the server and removes the folder, so that nothing needs to be called at the end of the tests.
+// stops the server and removes the folder, so that nothing needs to be called at the end of the tests. It
+// ignores SIGPIPE because the binary may have died while the server was starting.
 const script = `
 set -e
-trap '' INT TERM HUP
+trap '' INT TERM HUP PIPE
 dir=$1 port=$2 bin=$3; shift 3
-cleanup() { rm -rf "$dir"; }
+as="$*"
+cleanup() {
+  $as "$bin/pg_ctl" -D "$dir/data" -m immediate -w stop >/dev/null 2>&1 </dev/null || true
+  rm -rf "$dir"
+}
 trap cleanup EXIT
-"$@" "$bin/initdb" -D "$dir/data" -A trust -U postgres --no-sync -E UTF8 --locale=C.UTF-8 >"$dir/initdb.log" 2>&1 </dev/null
-"$@" "$bin/pg_ctl" -D "$dir/data" -w -t 60 -l "$dir/log" start >"$dir/start.log" 2>&1 </dev/null \
+$as "$bin/initdb" -D "$dir/data" -A trust -U postgres --no-sync -E UTF8 --locale=C.UTF-8 >"$dir/initdb.log" 2>&1 </dev/null
+$as "$bin/pg_ctl" -D "$dir/data" -w -t 120 -l "$dir/log" start >"$dir/start.log" 2>&1 </dev/null \
   -o "-p $port -k $dir -c listen_addresses=127.0.0.1 -c max_connections=200 -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
-echo ready
+echo ready || true
 read -r _ || true
-"$@" "$bin/pg_ctl" -D "$dir/data" -m immediate -w stop >/dev/null 2>&1 </dev/null || true
 `
 
 func startPostgres(ctx context.Context) (string, io.Closer, error) {
