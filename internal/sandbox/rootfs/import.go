@@ -120,12 +120,7 @@ func unpackFile(ctx context.Context, u *unpacker, from string, size int64, repor
 	defer f.Close()
 	h := sha256.New()
 	tee := io.TeeReader(&countingReader{r: f, total: size, report: report}, h)
-	r, err := decompress(tee)
-	if err != nil {
-		return "", err
-	}
-	defer r.Close()
-	if err := u.layer(ctx, r); err != nil {
+	if err := u.compressed(ctx, tee); err != nil {
 		return "", err
 	}
 	if _, err := io.Copy(io.Discard, tee); err != nil {

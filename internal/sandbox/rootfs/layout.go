@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"errors"
 	"bufio"
 	"bytes"
 	"compress/gzip"
@@ -91,12 +92,7 @@ func unpackLayer(ctx context.Context, u *unpacker, l v1.Layer) error {
 	defer packed.Close()
 	h := sha256.New()
 	tee := io.TeeReader(packed, h)
-	r, err := decompress(tee)
-	if err != nil {
-		return fmt.Errorf("read OCI layer %s: %w", want, err)
-	}
-	defer r.Close()
-	if err := u.layer(ctx, r); err != nil {
+	if err := u.compressed(ctx, tee); err != nil {
 		return fmt.Errorf("OCI layer %s: %w", want, err)
 	}
 	// The tar reader stops at its end mark; what follows belongs to the digest.
@@ -107,6 +103,16 @@ func unpackLayer(ctx context.Context, u *unpacker, l v1.Layer) error {
 		return fmt.Errorf("OCI layer %s has other bytes: %w", want, ErrUnsafeArchive)
 	}
 	return nil
+}
+
+// compressed unpacks a layer as it is stored. When it returns nobody reads r any more: the zstd decoder reads ahead on a
+// goroutine of its own, which Close waits for.
+func (u *unpacker) compressed(ctx context.Context, r io.Reader) error {
+	plain, err := decompress(r)
+	if err != nil {
+		return err
+	}
+	return errors.Join(u.layer(ctx, plain), plain.Close())
 }
 
 // decompress reads gzip, zstd or nothing, by the first bytes.
