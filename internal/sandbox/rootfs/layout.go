@@ -1,13 +1,13 @@
 package rootfs
 
 import (
-	"errors"
 	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
