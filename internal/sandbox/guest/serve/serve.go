@@ -82,7 +82,7 @@ func IgnoreSignals() {
 func (s *server) read(r *guest.Reader) error {
 	for {
 		f, err := r.Read()
-		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
+		if hostLeft(err) {
 			return nil
 		}
 		if err == nil {
@@ -92,6 +92,12 @@ func (s *server) read(r *guest.Reader) error {
 			return fmt.Errorf("read frame: %w", err)
 		}
 	}
+}
+
+// hostLeft is true if the stream ended because the host closed its end. It may do so in the middle of a frame: the input of
+// a command that has ended is still on its way when the sandbox is given up.
+func hostLeft(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
 }
 
 func (s *server) dispatch(f *guest.Frame) error {
