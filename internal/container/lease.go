@@ -17,10 +17,14 @@ import (
 type Lease struct {
 	s      *Service
 	caller tenant.Caller
+	// ended is cancelled when the container is deleted or the server stops, whoever asked for it.
+	ended context.Context
+	end   context.CancelCauseFunc
 
 	mu       sync.Mutex
 	c        *Container // nil until it exists
 	live     *live      // nil until it exists; its turn is held by this lease
+	unwatch  func() bool
 	inputs   []Input
 	loaded   bool // inputs were read
 	created  bool
@@ -32,6 +36,7 @@ type Lease struct {
 // one, 404 with CodeExpired or CodeLost, 429 when it stays busy.
 func (s *Service) Acquire(ctx context.Context, caller tenant.Caller, id ID) (*Lease, error) {
 	l := &Lease{s: s, caller: caller}
+	l.ended, l.end = context.WithCancelCause(context.Background())
 	if id == "" {
 		return l, nil
 	}
@@ -55,8 +60,27 @@ func (s *Service) Acquire(ctx context.Context, caller tenant.Caller, id ID) (*Le
 		s.giveTurn(v)
 		return nil, err
 	}
-	l.c, l.live = c, v
+	l.c = c
+	l.hold(v)
 	return l, nil
+}
+
+// hold makes the lease the owner of a turn and lets it end with the container.
+func (l *Lease) hold(v *live) {
+	l.live = v
+	l.unwatch = context.AfterFunc(v.ended, func() { l.end(context.Cause(v.ended)) })
+}
+
+// Context is ctx for work of this turn that does not run in the sandbox, above all waiting for a model: it ends, with
+// wire.NotFound as its cause, when somebody deletes the container, and with a wire.Overloaded when the server stops. It
+// may be taken before the container exists. A turn that goes on regardless makes the deletion fail.
+func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ended, func() { cancel(context.Cause(l.ended)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // beginTurn reads the row again under the turn, claims it for this instance and moves its expiry.
@@ -128,7 +152,8 @@ func (l *Lease) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.c, l.live, l.created, l.loaded = c, v, true, true
+	l.c, l.created, l.loaded = c, true, true
+	l.hold(v)
 	return nil
 }
 
@@ -181,6 +206,7 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 	if l.live == nil {
 		return
 	}
+	l.unwatch()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	l.live.dirty = true

@@ -21,6 +21,9 @@ type live struct {
 	// turn holds one token while somebody (a lease, the background loop) works on the container. Whoever holds it owns
 	// the fields below; closed and sb are also read by dropLive, under mu.
 	turn chan struct{}
+	// ended is cancelled when dropLive begins: whoever works in the turn or waits for it gives up.
+	ended context.Context
+	end   context.CancelCauseFunc
 	// waiting counts requests that want the turn, so that the entry is not forgotten under them; guarded by Service.mu.
 	waiting int
 
@@ -35,6 +38,12 @@ type live struct {
 	idleSince time.Time
 }
 
+func newLive(id ID, now time.Time) *live {
+	v := &live{id: id, turn: make(chan struct{}, 1), idleSince: now}
+	v.ended, v.end = context.WithCancelCause(context.Background())
+	return v
+}
+
 // takeTurn waits for the exclusive use of a container.
 func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
 	s.mu.Lock()
@@ -43,7 +52,7 @@ func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
 	}
 	v := s.lives[id]
 	if v == nil {
-		v = &live{id: id, turn: make(chan struct{}, 1), idleSince: s.now()}
+		v = newLive(id, s.now())
 		s.lives[id] = v
 	}
 	v.waiting++
@@ -66,6 +75,8 @@ func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
 		return v, nil
 	case <-timer.C:
 		return nil, busyError()
+	case <-v.ended.Done():
+		return nil, context.Cause(v.ended)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -301,6 +312,14 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 	return nil
 }
 
+// endError is what a turn is told that dropLive ends.
+func endError(why string) error {
+	if why == whyShutdown {
+		return wire.Overloaded(5*time.Second, "The server is shutting down; send the request again.")
+	}
+	return wire.NotFound()
+}
+
 // dropLive destroys the sandbox of a container whether or not a turn runs; later starts are refused.
 func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
 	s.mu.Lock()
@@ -313,6 +332,7 @@ func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
 	v.closed = true
 	sb := v.sb
 	v.mu.Unlock()
+	v.end(endError(why))
 	if sb != nil {
 		if err := sb.Destroy(ctx); err != nil {
 			return fmt.Errorf("destroy sandbox: %w", err)
