@@ -64,14 +64,11 @@ func (s *Service) Model(w http.ResponseWriter, r *http.Request, _ tenant.Caller)
 
 // read takes the request in and checks everything that needs no service.
 func (s *Service) read(r *http.Request, counting bool) (*request, error) {
-	if err := checkVersion(r.Header.Values("anthropic-version")); err != nil {
+	version, err := wire.Version(r.Header)
+	if err != nil {
 		return nil, err
 	}
-	limit := s.BodyLimit
-	if limit == 0 {
-		limit = DefaultBodyLimit
-	}
-	body, err := wire.ReadBody(r, limit)
+	body, err := wire.ReadBody(r, wire.MaxJSONBody)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +76,8 @@ func (s *Service) read(r *http.Request, counting bool) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.betas, err = upstreamBetas(wire.Betas(r.Header))
-	if err != nil {
-		return nil, err
-	}
-	if s.StrictVersion && r.Header.Get("anthropic-version") == strictVersion {
+	req.betas = upstreamBetas(wire.Betas(r.Header))
+	if s.StrictVersion && version == wire.StrictVersion {
 		return req, req.checkStrict()
 	}
 	return req, nil

@@ -16,7 +16,6 @@ const (
 	DefaultFirstEvent    = 60 * time.Second
 	DefaultPingEvery     = 10 * time.Second
 	DefaultIdle          = 10 * time.Minute
-	DefaultBodyLimit     = 32 << 20
 )
 
 // Service serves the Messages API. The zero value of each field but the first
@@ -32,7 +31,6 @@ type Service struct {
 	FirstEvent    time.Duration    // wait for the upstream's first event, 0 = 60 s
 	PingEvery     time.Duration    // silence before a ping, 0 = 10 s
 	Idle          time.Duration    // silence of the upstream that ends a response, 0 = 10 min
-	BodyLimit     int64            // 0 = 32 MiB
 	StrictVersion bool             // refuse what anthropic-version 2026-10-21 refuses
 	Log           *slog.Logger     // nil = discard
 	Now           func() time.Time // nil = time.Now

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"strings"
 	"time"
 
@@ -87,31 +86,18 @@ func (s *Server) fromProxy(r *http.Request) error {
 	return wire.Forbidden("This server is reached through its proxy only.")
 }
 
-// Versions of the API that are spoken. The newest Go and TypeScript SDKs send the second.
-var apiVersions = []string{"2023-06-01", "2026-10-21"}
-
-var betaForm = regexp.MustCompile(`^[a-z0-9-]{1,128}$`)
-
-// checkVersion applies to the compatible routes only. A missing version is the first one; betas of a form that could be
-// one are accepted, whatever they ask for, since clients send many that change nothing here.
+// checkVersion applies to the compatible routes only.
 func (s *Server) checkVersion(r *http.Request) error {
 	if !strings.HasPrefix(r.URL.Path, "/v1/") {
 		return nil
 	}
-	for _, v := range r.Header.Values("Anthropic-Version") {
-		if v != apiVersions[0] && v != apiVersions[1] {
-			return wire.Invalid("anthropic-version: %q is not known; use %s or %s", clip(v, 64), apiVersions[0], apiVersions[1])
-		}
+	if _, err := wire.Version(r.Header); err != nil {
+		return err
 	}
-	for name := range wire.Betas(r.Header) {
-		if !betaForm.MatchString(name) {
-			return wire.Invalid("anthropic-beta: %q is not the name of a beta", clip(name, 64))
-		}
-		if s.cfg.StrictBetas && !knownBetas[name] {
-			return wire.Invalid("anthropic-beta: %q is not a known beta", clip(name, 64))
-		}
+	if s.cfg.StrictBetas {
+		return wire.CheckBetas(r.Header, knownBetas)
 	}
-	return nil
+	return wire.CheckBetas(r.Header, nil)
 }
 
 // knownBetas matters with strict_betas only.
@@ -129,13 +115,6 @@ func set(names ...string) map[string]bool {
 		m[n] = true
 	}
 	return m
-}
-
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return s[:n] + "..."
 }
 
 // limitBody makes reading beyond the limit a 413, for bodies that declare no length.

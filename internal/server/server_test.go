@@ -122,6 +122,7 @@ func TestAPIVersionIsCheckedAndBetasAreAccepted(t *testing.T) {
 		{[]string{"anthropic-version", "2026-10-21"}, 200},
 		{[]string{"anthropic-version", "2024-01-01"}, 400},
 		{[]string{"anthropic-version", ""}, 400},
+		{[]string{"anthropic-version", "2023-06-01", "anthropic-version", "2026-10-21"}, 400},
 		{[]string{"anthropic-beta", "files-api-2025-04-14,some-beta-2030-01-01", "anthropic-beta", "other"}, 200},
 		{[]string{"anthropic-beta", "No Beta"}, 400},
 	} {

@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// MaxJSONBody is the limit of a JSON body that may hold a whole conversation, a script or its input.
+const MaxJSONBody = 32 << 20
+
 // ReadBody reads the whole body, at most limit bytes. More is a 413 that names the limit; a declared
 // length over the limit is refused before a byte is read.
 func ReadBody(r *http.Request, limit int64) ([]byte, error) {
