@@ -98,7 +98,8 @@ func (s *Service) stage(ctx context.Context, name, mimeType string, body io.Read
 	}}, nil
 }
 
-// commit inserts the row. Whatever goes wrong, the bytes are dropped.
+// commit inserts the row. When there is certainly none, the bytes are dropped; when the database did not say how a commit
+// ended, there may be a row that needs them, and the sweep finds out.
 func (s *Service) commit(ctx context.Context, o tenant.Owner, st *staged, expiresIn *int64) (*File, error) {
 	f := st.f
 	f.Owner = o
@@ -109,18 +110,25 @@ func (s *Service) commit(ctx context.Context, o tenant.Owner, st *staged, expire
 		f.ExpiresAt = &at
 	}
 	err := s.insert(ctx, st)
-	if err != nil {
+	switch {
+	case errors.Is(err, errUnknown):
+		return nil, err
+	case err != nil:
 		s.dropBlob(ctx, f.blobKey)
 		return nil, err
 	}
 	return f, nil
 }
 
+// errUnknown is an insert that may or may not have been committed.
+var errUnknown = errors.New("the commit did not succeed for certain")
+
 func (s *Service) insert(ctx context.Context, st *staged) error {
 	if time.Since(st.at) > s.orphanAge()/2 {
 		// The sweeper could take the bytes for an orphan while the row is being inserted.
 		return wire.Invalid("body: the upload took too long to end after the file was sent.")
 	}
+	inserted := false
 	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
 		if s.QuotaBytes > 0 {
 			used, err := lockUsage(ctx, s.DB, tx, st.f.Owner.AppID, s.now().UnixMicro())
@@ -131,9 +139,14 @@ func (s *Service) insert(ctx context.Context, st *staged) error {
 				return ErrQuota
 			}
 		}
-		return insertFile(ctx, tx, rowOf(st.f))
+		err := insertFile(ctx, tx, rowOf(st.f))
+		inserted = err == nil
+		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil && inserted:
+		return fmt.Errorf("record file: %w: %w", errUnknown, err)
+	case err != nil:
 		return fmt.Errorf("record file: %w", err)
 	}
 	return nil

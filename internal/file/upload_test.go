@@ -3,6 +3,7 @@ package file_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/blob/blobtest"
+	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
@@ -491,4 +493,24 @@ func TestOutputNamesAreMadeToFit(t *testing.T) {
 			t.Errorf("an output over the limit: %v", err)
 		}
 	})
+}
+
+// A commit whose end the database did not tell may have happened. Its row needs the bytes; without one the sweep takes them.
+func TestBytesOfACommitOfUnknownOutcomeStayForTheSweep(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	x := newFixture(t, d, blobtest.Folder(t))
+	err := d.RunTx(t.Context(), func(ctx context.Context, tx db.Tx) error {
+		// The constraint is checked at the commit, after every statement has succeeded.
+		_, err := tx.ExecContext(ctx, `CREATE TABLE late (app TEXT REFERENCES apps(id) DEFERRABLE INITIALLY DEFERRED);
+			CREATE TRIGGER late AFTER INSERT ON files BEGIN INSERT INTO late VALUES ('nobody'); END`)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := x.send(form(part(`name="file"; filename="a"`, "", "text")))
+	if r.status != http.StatusInternalServerError || x.blobs() != 1 {
+		t.Errorf("answered %d, %d blobs, want 500 and one", r.status, x.blobs())
+	}
 }
