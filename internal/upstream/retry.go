@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"math/big"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -71,10 +72,13 @@ func (r Retry) do(ctx context.Context, c *http.Client, now func() time.Time, bui
 }
 
 // again reports whether the same request may be sent once more: nothing of the
-// answer was used, and the fault is the upstream's or the network's.
+// answer was used, and the fault is the upstream's or the network's. A
+// connection that breaks after it was made may have carried the whole request,
+// which the model answers and bills; only one that was not made is tried again.
 func again(resp *http.Response, err error) bool {
 	if err != nil {
-		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+		var op *net.OpError
+		return errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect")
 	}
 	switch resp.Header.Get("X-Should-Retry") {
 	case "true":

@@ -182,12 +182,39 @@ func TestRequestIsBuiltFromAnAllowList(t *testing.T) {
 	}
 }
 
-func TestUnreachableUpstream(t *testing.T) {
+// A model that was asked may have answered, and its answer is on the bill.
+func TestConnectionThatBreaksAfterTheRequestIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	s, err := New([]Config{{Kind: KindURL, BaseURL: "http://127.0.0.1:1"}}, Options{Retry: Retry{Sleep: func(context.Context, time.Duration) error { return nil }}})
+	e, seen, waits := served(t, func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			err = c.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	var we *wire.Error
+	if _, err := e.Message(t.Context(), Call{Body: []byte(`{}`)}); !errors.As(err, &we) || we.HTTPStatus() != 502 {
+		t.Errorf("gave %v", err)
+	}
+	if len(*seen) != 1 || len(*waits) != 0 {
+		t.Errorf("%d requests after %d waits, want one request", len(*seen), len(*waits))
+	}
+}
+
+func TestUnreachableUpstreamIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	tries := 1
+	s, err := New([]Config{{Kind: KindURL, BaseURL: "http://127.0.0.1:1"}}, Options{Retry: Retry{Sleep: func(context.Context, time.Duration) error { tries++; return nil }}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if tries != 3 {
+			t.Errorf("%d tries, want 3", tries)
+		}
+	}()
 	var we *wire.Error
 	_, err = s.Endpoints[0].Open(t.Context(), Call{Body: []byte(`{}`)}, time.Minute)
 	if !errors.As(err, &we) || we.HTTPStatus() != 502 || strings.Contains(we.Message, "127.0.0.1") {
