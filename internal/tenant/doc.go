@@ -10,6 +10,6 @@
 //     same time whatever the key, so nothing is compared byte by byte.
 //   - An unknown, revoked or expired key and a key of a disabled app answer the same 401.
 //
-// Files: owner.go (Owner, Caller, the rule), tenant.go (apps, keys and their checks), service.go,
-// authenticate.go, http.go, store.go.
+// Files: owner.go (Owner, Caller, the rule), tenant.go (App, Key, names and limits), service.go (apps),
+// keys.go (keys, Authenticate), http.go, store.go (rows, the rule in SQL).
 package tenant

@@ -53,9 +53,3 @@ func (c Caller) MayUse(o Owner) bool {
 	}
 	return o.Scope == ScopeApp || (o.Scope == ScopeUser && o.UserID == c.UserID)
 }
-
-// CallerOf is a caller that may use what o owns and creates more of the same, for work that goes on
-// after its request ended.
-func CallerOf(o Owner) Caller {
-	return Caller{AppID: o.AppID, UserID: o.UserID, Scope: o.Scope}
-}

@@ -18,13 +18,9 @@ const (
 	RoleAdmin = "admin"
 )
 
-// Where is MayUse in SQL. Every read, update and delete of an owned row goes through it.
+// Where is MayUse in SQL. Every read of an owned row for a caller goes through it; an update or a delete names the id of
+// a row that was read so.
 func (c Caller) Where(q *bun.SelectQuery) *bun.SelectQuery {
-	return q.Where(ownerRule, c.AppID, c.UserID)
-}
-
-// WhereUpdate is Where for an update.
-func (c Caller) WhereUpdate(q *bun.UpdateQuery) *bun.UpdateQuery {
 	return q.Where(ownerRule, c.AppID, c.UserID)
 }
 
