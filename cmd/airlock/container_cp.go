@@ -99,10 +99,8 @@ func (c *client) copyOut(ctx context.Context, n notes, id, src, dst string, stdo
 	if info, statErr := os.Stat(dst); statErr == nil && info.IsDir() {
 		dst = filepath.Join(dst, path.Base(src))
 	}
-	f, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
+	return save(dst, func(w io.Writer) error {
+		_, err := n.copy(w, resp.Body, resp.ContentLength, "copied", path.Base(src))
 		return err
-	}
-	_, err = n.copy(f, resp.Body, resp.ContentLength, "copied", path.Base(src))
-	return errors.Join(err, f.Close())
+	})
 }

@@ -214,12 +214,10 @@ func newFileDownloadCommand() *cobra.Command {
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
 			return err
 		default:
-			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-			if err != nil {
+			return save(out, func(w io.Writer) error {
+				_, err := c.content(ctx, newNotes(cmd), args[0], out, w, -1)
 				return err
-			}
-			_, err = c.content(ctx, newNotes(cmd), args[0], out, f, -1)
-			return errors.Join(err, f.Close())
+			})
 		}
 	})
 	cmd.Flags().StringVarP(&out, "output", "o", "", "where to; - is standard output (default: its own name, never over an existing file)")
