@@ -148,8 +148,25 @@ func (g *Cgroup) Join(pid int) error {
 	return nil
 }
 
-// Freeze stops everything in the group and returns when it stands still.
+// freezeLimit is how long a group may take to stand still. One that waits for a device or a dead network disk may never.
+const freezeLimit = 5 * time.Second
+
+// Freeze stops everything in the group and returns when it stands still. If it fails the group has been told to run on.
 func (g *Cgroup) Freeze(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, freezeLimit, errStillRuns)
+	defer cancel()
+	if err := g.freeze(ctx); err != nil {
+		if terr := g.Thaw(); !errors.Is(terr, os.ErrNotExist) {
+			err = errors.Join(err, terr)
+		}
+		return err
+	}
+	return nil
+}
+
+var errStillRuns = errors.New("the group does not stand still")
+
+func (g *Cgroup) freeze(ctx context.Context) error {
 	if g.v2 == "" {
 		if err := writeFile(g.dir("freezer"), "freezer.state", "FROZEN"); err != nil {
 			return err

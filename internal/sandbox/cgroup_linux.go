@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +33,7 @@ type Cgroups struct {
 	mode   CgroupMode
 	v1     map[string]string // controller -> folder under which groups are made
 	v2     string            // the same on the v2 hierarchy; empty on pure v1
+	tree   v2Tree            // how settleV2 came to v2; unused unless mode is CgroupV2
 	swap   bool              // memory and swap can be limited together
 	socket bool              // v1 counts socket buffers apart, and has to be told to
 }
@@ -50,6 +50,7 @@ func NewCgroups(host Host) (*Cgroups, error) {
 	}
 	c := &Cgroups{prefix: host.Prefix(), v1: map[string]string{}}
 	c.locate(parseCgroupMounts(mounts), parseOwnCgroups(own), host.CgroupParent)
+	c.tree.chosen, c.tree.write = host.CgroupParent != "", writeFile
 	if err := c.settle(); err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (c *Cgroups) locate(mounts []cgroupMount, own map[string]string, parent str
 			dir := filepath.Join(m.point, rel)
 			switch {
 			case m.v2 && c.v2 == "":
-				c.v2 = dir
+				c.v2, c.tree.top = dir, m.point
 			case !m.v2 && c.v1[name] == "":
 				c.v1[name] = dir
 			}
@@ -150,6 +151,7 @@ func (c *Cgroups) settle() error {
 		c.mode = CgroupHybrid
 	case len(missing) == len(required) && c.v2 != "":
 		c.mode = CgroupV2
+		c.swap = true
 		return c.settleV2()
 	case c.v2 == "":
 		return fmt.Errorf("this host has no cgroup controller for %s: mount cgroup2 on /sys/fs/cgroup", strings.Join(missing, ", "))
@@ -166,44 +168,8 @@ func (c *Cgroups) settle() error {
 	return nil
 }
 
-// settleV2 makes the server's own group an inner one: v2 allows limits on children only where no process sits beside
-// them. The server moves to a leaf; a stranger's process in the same group makes the kernel refuse.
-func (c *Cgroups) settleV2() error {
-	c.swap = true
-	control := filepath.Join(c.v2, "cgroup.subtree_control")
-	have, err := os.ReadFile(control)
-	if err != nil {
-		return fmt.Errorf("read cgroup controllers: %w", err)
-	}
-	var want []string
-	for _, name := range required {
-		if !slices.Contains(strings.Fields(string(have)), name) {
-			want = append(want, "+"+name)
-		}
-	}
-	if len(want) == 0 {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Join(c.v2, "cgroup.type")); err == nil { // absent in the root group only
-		leaf := filepath.Join(c.v2, c.prefix+serverLeaf)
-		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("make the server's own cgroup: %w", err)
-		}
-		if err := writeFile(leaf, "cgroup.procs", "0"); err != nil {
-			return fmt.Errorf("move to the server's own cgroup: %w", err)
-		}
-	}
-	if err := writeFile(c.v2, "cgroup.subtree_control", strings.Join(want, " ")); err != nil {
-		return fmt.Errorf("cgroup controllers are not delegated to the server (systemd: Delegate=yes): %w", err)
-	}
-	return nil
-}
-
 // socketLimit is a file of v1: the buffers of all sockets, which no other limit there counts. v2 counts them as memory.
 const socketLimit = "memory.kmem.tcp.limit_in_bytes"
-
-// serverLeaf ends the name of the group that the server moves itself into on v2. A sandbox id cannot begin with a dot.
-const serverLeaf = ".server"
 
 func swapInUse() bool {
 	var info unix.Sysinfo_t

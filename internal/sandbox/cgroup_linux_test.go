@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -233,6 +234,34 @@ func TestFrozenGroupStandsStillAndDies(t *testing.T) {
 	}
 	if err := g.Remove(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The folder stands for a group that waits for a device: it never reports that it stands still. Its time is not ours.
+func TestGroupThatDoesNotStandStillRunsOn(t *testing.T) {
+	t.Parallel()
+	for mode, g := range map[string]*Cgroup{
+		"v2": {owner: &Cgroups{}, v2: t.TempDir()},
+		"v1": {owner: &Cgroups{v1: map[string]string{"freezer": t.TempDir()}}},
+	} {
+		order, report, running := filepath.Join(g.v2, "cgroup.freeze"), filepath.Join(g.v2, "cgroup.events"), "0"
+		if mode == "v1" {
+			order, report, running = filepath.Join(g.dir("freezer"), "freezer.state"), filepath.Join(g.dir("freezer"), "x"), "THAWED"
+		}
+		for _, path := range []string{order, report} {
+			if err := os.WriteFile(path, []byte("frozen 0\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			if err := g.Freeze(t.Context()); !errors.Is(err, errStillRuns) || time.Since(start) != freezeLimit {
+				t.Errorf("%s: got %v after %s", mode, err, time.Since(start))
+			}
+		})
+		if got, err := os.ReadFile(order); err != nil || !strings.HasPrefix(string(got), running) {
+			t.Errorf("%s: left at %q, %v", mode, got, err)
+		}
 	}
 }
 

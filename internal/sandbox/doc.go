@@ -29,8 +29,8 @@
 // # Files
 //
 // sandbox.go what a driver promises; call.go commands, and why a sandbox ended; spec.go limits and their check; host.go
-// whose sandboxes they are; lease_linux.go host id ranges; cgroup_linux.go where the groups go, cgroup_group_linux.go the
-// group of one sandbox, cgroup_usage_linux.go its counters; sweep_linux.go what a crash leaves; workspace.go and
-// workspace_linux.go images, workspace_template_linux.go how a blank one is made, workspace_attach_linux.go how one is
-// mounted; lock_linux.go file locks.
+// whose sandboxes they are; lease_linux.go host id ranges; cgroup_linux.go where the groups go, cgroup_v2_linux.go the
+// same on pure v2, cgroup_group_linux.go the group of one sandbox, cgroup_usage_linux.go its counters; sweep_linux.go what
+// a crash leaves; workspace.go and workspace_linux.go images, workspace_template_linux.go how a blank one is made,
+// workspace_attach_linux.go how one is mounted, workspace_repair_linux.go how one is mended; lock_linux.go file locks.
 package sandbox

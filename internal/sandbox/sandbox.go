@@ -19,6 +19,8 @@ var (
 	// ErrCapacity: the host cannot carry another sandbox with its limits in force (ids, cgroups, loop devices, disk).
 	// Nothing was left behind; the same call may succeed later.
 	ErrCapacity = errors.New("sandbox: no capacity")
+	// ErrDamaged: the file system of a workspace is broken beyond repair; trying again does not help.
+	ErrDamaged = errors.New("sandbox: workspace is damaged")
 )
 
 // The vocabulary of the guest, repeated here so that users of a sandbox need no second import.

@@ -22,9 +22,9 @@ func (c *Cgroups) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// leftOver names the groups of this instance, in any hierarchy; not the one that the server moved itself into.
+// leftOver names the groups of this instance, in any hierarchy; not those that settleV2 made.
 func (c *Cgroups) leftOver() []string {
-	seen := map[string]bool{c.prefix + serverLeaf: true}
+	seen := map[string]bool{c.prefix + serverLeaf: true, c.prefix + freshGroup: true}
 	var names []string
 	for _, base := range c.bases() {
 		entries, err := os.ReadDir(base)
@@ -49,6 +49,9 @@ func (c *Cgroups) bases() []string {
 	if c.v2 != "" {
 		out = append(out, c.v2)
 	}
+	if fresh := c.freshDir(); c.mode == CgroupV2 && fresh != c.v2 {
+		out = append(out, fresh) // an earlier run may have started elsewhere
+	}
 	return out
 }
 
@@ -60,7 +63,7 @@ func (c *Cgroups) existing(name string) *Cgroup {
 			continue
 		}
 		g.dirs = append(g.dirs, dir)
-		if base == c.v2 {
+		if c.mode == CgroupV2 || base == c.v2 {
 			g.v2 = dir
 		}
 	}

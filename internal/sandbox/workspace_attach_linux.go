@@ -1,13 +1,10 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"time"
 
@@ -151,9 +148,32 @@ func trim(mount *os.File) error {
 // attachImage returns a detached mount of the image: it hangs in no tree of the host, so that it ends with the last
 // process that has it, and with it the loop device.
 func attachImage(ctx context.Context, image *os.File) (*os.File, error) {
-	if err := repair(ctx, image); err != nil {
+	clean, err := isClean(image)
+	if err != nil {
 		return nil, err
 	}
+	if !clean {
+		if err := repair(ctx, image); err != nil {
+			return nil, err
+		}
+	}
+	mount, err := mountImage(image)
+	if clean && (errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG)) { // it says that it is clean, and the kernel found that it is not
+		if err := repair(ctx, image); err != nil {
+			return nil, err
+		}
+		mount, err = mountImage(image)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := complete(mount); err != nil {
+		return nil, errors.Join(err, mount.Close())
+	}
+	return mount, nil
+}
+
+func mountImage(image *os.File) (*os.File, error) {
 	loop, err := loopDevice(image)
 	if err != nil {
 		return nil, err
@@ -162,30 +182,16 @@ func attachImage(ctx context.Context, image *os.File) (*os.File, error) {
 	return mountExt4(loop.Name())
 }
 
-// Position of the state word in an ext4 super block; bit 0 says cleanly unmounted, bit 1 errors seen.
-const (
-	stateOffset = 1024 + 0x3a
-	stateClean  = 1
-)
-
-// repair runs e2fsck unless the file system says that it needs none.
-func repair(ctx context.Context, image *os.File) error {
-	var word [2]byte
-	if _, err := image.ReadAt(word[:], stateOffset); err != nil {
-		return fmt.Errorf("read super block: %w", err)
-	}
-	if binary.LittleEndian.Uint16(word[:]) == stateClean {
-		return nil
-	}
-	cmd := exec.CommandContext(ctx, "e2fsck", "-p", image.Name())
-	cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL=C"}
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode()&^3 == 0 {
-		err = nil // 1: repaired; 2: repaired, and would ask for a reboot if it were mounted
-	}
-	if err != nil {
-		return fmt.Errorf("e2fsck (package e2fsprogs): %w: %s", err, bytes.TrimSpace(out))
+// complete refuses a file system whose folders a repair has not found again: what code kept in them is lost.
+func complete(mount *os.File) error {
+	for _, folder := range layout[1:] {
+		var st unix.Stat_t
+		if err := unix.Fstatat(int(mount.Fd()), folder.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return fmt.Errorf("%w: folder %s: %w", ErrDamaged, folder.name, err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return fmt.Errorf("%w: %s is no folder", ErrDamaged, folder.name)
+		}
 	}
 	return nil
 }

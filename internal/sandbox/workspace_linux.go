@@ -102,15 +102,21 @@ func (w *Workspaces) Remove(id string) error {
 	return nil
 }
 
-// Sweep removes half-made images of an earlier run. Nobody else may use the folder meanwhile.
+// Sweep removes half-made images and skeletons of an earlier run, never an image. Nobody else may use the folder
+// meanwhile.
 func (w *Workspaces) Sweep() error {
-	stale, err := filepath.Glob(filepath.Join(w.Dir, newPrefix+"*"))
+	entries, err := os.ReadDir(w.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("sweep workspaces: %w", err)
 	}
 	var errs []error
-	for _, path := range stale {
-		errs = append(errs, os.Remove(path))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), newPrefix) {
+			errs = append(errs, os.RemoveAll(filepath.Join(w.Dir, e.Name())))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -254,5 +257,118 @@ func TestDeletedFilesGiveTheirDiskBack(t *testing.T) {
 	}
 	if used := st.Blocks * 512; used > 2<<20 {
 		t.Errorf("%d bytes are still used", used)
+	}
+}
+
+func TestSweepOfWorkspacesTakesWhatIsHalfMadeAndNoImage(t *testing.T) {
+	t.Parallel()
+	w := &Workspaces{Dir: filepath.Join(t.TempDir(), "work[1]*")}
+	if err := w.Sweep(); err != nil {
+		t.Errorf("without a folder: %v", err)
+	}
+	if _, err := w.Create(t.Context(), "kept", smallLimits()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadDir(w.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := skeleton(w.Dir); err != nil { // as a server leaves it that dies while it formats
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(w.Dir, newPrefix+"123"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadDir(w.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(entries []os.DirEntry) (out []string) {
+		for _, e := range entries {
+			out = append(out, e.Name())
+		}
+		return out
+	}
+	if d := cmp.Diff(names(before), names(after)); d != "" {
+		t.Errorf("folder (-before +after):\n%s", d)
+	}
+}
+
+// broken is an image with two files that was detached cleanly, after these commands of debugfs.
+func broken(t *testing.T, commands ...string) *Workspace {
+	t.Helper()
+	w := &Workspaces{Dir: t.TempDir()}
+	ws := attached(t, w, "broken", smallLimits())
+	for _, name := range []string{"workspace/file", "workspace/two"} {
+		if err := write(t, ws, name, []byte("content")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ws.Detach(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range commands {
+		cmd := exec.Command("debugfs", "-w", "-R", command, w.Path("broken"))
+		cmd.Env = []string{"PATH=/usr/sbin:/sbin:/usr/bin:/bin"}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("debugfs %s: %v: %s", command, err, out)
+		}
+	}
+	return ws
+}
+
+func overwrite(t *testing.T, path string, at int64, data []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(data, at)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unclean makes a file system ask for a check.
+const unclean = "ssv state 0"
+
+func TestWorkspaceIsMended(t *testing.T) {
+	t.Parallel()
+	for name, commands := range map[string][]string{
+		"where a person would be asked": {"sif /workspace/two flags 0xffffffff", unclean},
+		"although it says it is clean":  {"set_bg 0 checksum 0"},
+	} {
+		ws := broken(t, commands...)
+		if err := ws.Attach(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := string(read(t, ws, "workspace/file")); got != "content" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+func TestWorkspaceBeyondRepairIsDamaged(t *testing.T) {
+	t.Parallel()
+	for name, commands := range map[string][]string{
+		"home is lost":            {"clri /workspace", unclean},
+		"a folder is lost":        {"clri /files/input", unclean},
+		"everything is lost":      {"clri <2>", unclean},
+		"the super block is lost": nil,
+	} {
+		ws := broken(t, commands...)
+		if commands == nil {
+			overwrite(t, ws.path, 1024, make([]byte, 1024))
+		}
+		if err := ws.Attach(t.Context()); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: got %v, want ErrDamaged", name, err)
+		}
+		if ws.Attached() {
+			t.Errorf("%s: it is attached", name)
+		}
 	}
 }

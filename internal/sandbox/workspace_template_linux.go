@@ -88,21 +88,24 @@ func mkfs(ctx context.Context, image string, inodes int64, skeleton, features, e
 	return nil
 }
 
-// skeleton makes the folders of an empty workspace in a folder of the host. Code owns its home and the parent of its
-// output folders; /files/input is for reading only.
+// layout are the folders of an empty workspace, the top first. Code owns its home and the parent of its output folders;
+// /files/input is for reading only. Code cannot remove or replace any of them.
+var layout = []struct {
+	name  string
+	mode  os.FileMode
+	owner int
+}{
+	{"", 0o755, 0}, {"workspace", 0o755, codeID}, {"tmp", 0o777 | os.ModeSticky, 0},
+	{"files", 0o755, 0}, {"files/input", 0o755, 0}, {"files/output", 0o755, codeID},
+}
+
+// skeleton makes the layout in a folder of the host.
 func skeleton(dir string) (string, error) {
 	root, err := os.MkdirTemp(dir, newPrefix)
 	if err != nil {
 		return "", err
 	}
-	for _, f := range []struct {
-		name  string
-		mode  os.FileMode
-		owner int
-	}{
-		{"", 0o755, 0}, {"workspace", 0o755, codeID}, {"tmp", 0o777 | os.ModeSticky, 0},
-		{"files", 0o755, 0}, {"files/input", 0o755, 0}, {"files/output", 0o755, codeID},
-	} {
+	for _, f := range layout {
 		path := filepath.Join(root, f.name)
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			return "", errors.Join(err, os.RemoveAll(root))

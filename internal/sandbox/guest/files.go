@@ -216,9 +216,9 @@ func (c *Conn) Stat(ctx context.Context, path string, opts StatOptions) (FileInf
 	return f.Entry.info(), nil
 }
 
-// List lists a folder with the rights of the code, folders before their
-// content, names in byte order, never through a link. Depth 1 is the folder
-// itself alone. If there are more than limit entries it returns limit of them
+// List lists what is in a folder with the rights of the code: folders before
+// their content, names in byte order, never through a link. Depth 1 leaves the
+// content of the folders in it out, depth 2 has that too, and so on. If there are more than limit entries it returns limit of them
 // and an error that matches ErrTooLarge.
 func (c *Conn) List(ctx context.Context, dir string, depth, limit int) ([]FileInfo, error) {
 	if err := checkPath("list", dir); err != nil {

@@ -45,17 +45,22 @@ func New(host sandbox.Host) (*Driver, error) {
 	if d.cgroups, err = sandbox.NewCgroups(host); err != nil {
 		return nil, err
 	}
-	if d.ranges, err = sandbox.NewRanges(host); err != nil {
-		return nil, err
-	}
-	if d.filter, err = hostFilter(); err != nil {
-		return nil, err
-	}
-	if d.guest, err = bin.Open(); err != nil {
-		return nil, err
+	if err := d.prepare(); err != nil {
+		return nil, errors.Join(err, d.cgroups.Close())
 	}
 	d.spawn = startSpawner(d.guest)
 	return d, nil
+}
+
+func (d *Driver) prepare() (err error) {
+	if d.ranges, err = sandbox.NewRanges(d.host); err != nil {
+		return err
+	}
+	if d.filter, err = hostFilter(); err != nil {
+		return err
+	}
+	d.guest, err = bin.Open()
+	return err
 }
 
 // Name implements sandbox.Driver.
@@ -141,6 +146,6 @@ func (d *Driver) Close(ctx context.Context) error {
 	}
 	// Last: with this thread the kernel would kill whatever it started.
 	d.spawn.stop()
-	errs = append(errs, d.guest.Close())
+	errs = append(errs, d.guest.Close(), d.cgroups.Close())
 	return errors.Join(errs...)
 }

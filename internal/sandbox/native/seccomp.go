@@ -22,6 +22,7 @@ const (
 	ePERM           = 1
 	eNOSYS          = 38
 	ePROTONOSUPPORT = 93
+	eSOCKTNOSUPPORT = 94
 	eAFNOSUPPORT    = 97
 )
 

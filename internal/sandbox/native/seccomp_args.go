@@ -1,16 +1,22 @@
 package native
 
-import "golang.org/x/net/bpf"
+import (
+	"slices"
+
+	"golang.org/x/net/bpf"
+)
 
 // Flags of clone that make namespaces.
 const cloneNew = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000
 
-// Address families, socket types and the one netlink protocol that code may have.
+// Address families, socket types and protocols that code may have.
 const (
 	afUNIX, afINET, afINET6, afNETLINK = 1, 2, 10, 16
 
-	sockTypeMask        = 0xf
-	sockRAW, sockPACKET = 3, 10
+	sockTypeMask                               = 0xf
+	sockSTREAM, sockDGRAM, sockRAW, sockPACKET = 1, 2, 3, 10
+
+	protoICMP, protoTCP, protoUDP, protoICMP6 = 1, 6, 17, 58
 
 	netlinkROUTE = 0
 )
@@ -21,6 +27,32 @@ const (
 	tiocLINUX = 0x541c
 
 	rlimitCORE = 4
+)
+
+// socketRule is for threat 31: AF_VSOCK reaches the hypervisor out of an empty network namespace; and for threat 32: so do
+// other families, and rare protocols of the internet, the kernel. SCTP, DCCP and MPTCP come by protocol number, the first
+// two also by a socket type with protocol 0, and their modules are loaded on request.
+var socketRule = slices.Concat([]bpf.Instruction{
+	arg(0),
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: afUNIX, SkipTrue: 4},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: afINET, SkipTrue: 4},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: afINET6, SkipTrue: 3},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: afNETLINK, SkipTrue: 10 + 8},
+	bpf.RetConstant{Val: retErrno | eAFNOSUPPORT},
+	bpf.RetConstant{Val: retAllow},
+	// internet families: streams and datagrams only
+	arg(1),
+	bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: sockTypeMask},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: sockSTREAM, SkipTrue: 5},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: sockDGRAM, SkipTrue: 4},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: sockRAW, SkipTrue: 2},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: sockPACKET, SkipTrue: 1},
+	bpf.RetConstant{Val: retErrno | eSOCKTNOSUPPORT},
+	bpf.RetConstant{Val: retErrno | ePERM},
+},
+	oneOf(2, retErrno|ePROTONOSUPPORT, 0, protoICMP, protoTCP, protoUDP, protoICMP6),
+	// netlink: reading addresses and routes, which getifaddrs needs
+	oneOf(2, retErrno|ePROTONOSUPPORT, netlinkROUTE),
 )
 
 type condition struct {
@@ -38,28 +70,7 @@ var conditional = []condition{
 		bpf.RetConstant{Val: retAllow},
 		bpf.RetConstant{Val: retErrno | ePERM},
 	}},
-	// Threat 31: AF_VSOCK reaches the hypervisor out of an empty network namespace. Threat 32: so do others the kernel.
-	{"socket", []bpf.Instruction{
-		arg(0),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: afUNIX, SkipTrue: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: afINET, SkipTrue: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: afINET6, SkipTrue: 3},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: afNETLINK, SkipTrue: 8},
-		bpf.RetConstant{Val: retErrno | eAFNOSUPPORT},
-		bpf.RetConstant{Val: retAllow},
-		// internet families: no raw packets
-		arg(1),
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: sockTypeMask},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sockRAW, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sockPACKET, SkipTrue: 1},
-		bpf.RetConstant{Val: retAllow},
-		bpf.RetConstant{Val: retErrno | ePERM},
-		// netlink: reading addresses and routes, which getifaddrs needs
-		arg(2),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: netlinkROUTE, SkipTrue: 1},
-		bpf.RetConstant{Val: retErrno | ePROTONOSUPPORT},
-		bpf.RetConstant{Val: retAllow},
-	}},
+	{"socket", socketRule},
 	{"socketpair", oneOf(0, retErrno|eAFNOSUPPORT, afUNIX)},
 	// Threat 36: typing into somebody's terminal; line disciplines load kernel modules.
 	{"ioctl", noneOf(1, retErrno|ePERM, tiocSTI, tiocLINUX, tiocSETD)},
