@@ -84,15 +84,12 @@ func startError(err error) error {
 func (r *Runner) finish(ctx context.Context, p place, c Call, id string, o outcome, e end) (*claude.Node, error) {
 	ids, notes, err := p.Export(ctx, id)
 	if err != nil {
-		return nil, exportError(err)
+		return nil, fmt.Errorf("export output files: %w", err)
 	}
 	o.files = ids
-	for _, n := range notes {
-		o.stderr = withLine(o.stderr, n)
-	}
+	o.stderr = withNotes(o.stderr, notes, e.line)
 	if e.code != 0 {
 		o.code = e.code
-		o.stderr = withLine(o.stderr, e.line)
 	}
 	return outputBlock(c, o), nil
 }

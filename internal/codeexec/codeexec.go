@@ -17,8 +17,27 @@ type Limits struct {
 }
 
 // DefaultLimits are the documented ones.
-func DefaultLimits() Limits {
-	return Limits{Command: 300 * time.Second, Call: 330 * time.Second, Cell: 90 * time.Second}
+func DefaultLimits() Limits { return LimitsFor(300 * time.Second) }
+
+// LimitsFor derives the limits from how long a command may run. The call has
+// time beside it for starting the sandbox and taking the output files; a cell
+// has its own limit unless commands have less.
+func LimitsFor(command time.Duration) Limits {
+	return Limits{Command: command, Call: command + 30*time.Second, Cell: min(command, 90*time.Second)}
+}
+
+func (l Limits) withDefaults() Limits {
+	def := DefaultLimits()
+	if l.Command == 0 {
+		l.Command = def.Command
+	}
+	if l.Call == 0 {
+		l.Call = def.Call
+	}
+	if l.Cell == 0 {
+		l.Cell = def.Cell
+	}
+	return l
 }
 
 // Call is one server_tool_use block.

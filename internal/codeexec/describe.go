@@ -1,18 +1,22 @@
 package codeexec
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // describe is what the model is told about a sub-tool. The text depends on the
-// version and on the root file system only, so that an upstream's prompt cache
-// keeps.
-func describe(v Version, tool string, lib Library) string {
+// version, the root file system and the settings only, so that an upstream's
+// prompt cache keeps.
+func describe(v Version, tool string, lib Library, limits Limits) string {
 	switch tool {
 	case ToolBash:
-		return describeBash(lib)
+		return describeBash(lib, limits)
 	case ToolEditor:
 		return describeEditor
 	case ToolCell:
-		return describeCell(v, lib)
+		return describeCell(v, lib, limits)
 	}
 	return ""
 }
@@ -23,13 +27,13 @@ const describePlace = "The sandbox is a Linux machine without any network: nothi
 const describeOutput = "To give a file to the user, put it at the top level of $OUTPUT_DIR; this folder is new and empty for each call, " +
 	"and files anywhere else stay in the sandbox. Work on copies in /workspace or /tmp and copy the finished file to $OUTPUT_DIR. "
 
-func describeBash(lib Library) string {
+func describeBash(lib Library, limits Limits) string {
 	var b strings.Builder
 	b.WriteString("Run a command with bash in a sandbox. ")
 	b.WriteString(describePlace)
 	b.WriteString("Files stay between calls; the working directory, variables and background processes do not. Standard input is empty. ")
 	b.WriteString(describeOutput)
-	b.WriteString("The result has stdout, stderr and return_code. A command may run for 300 seconds. ")
+	b.WriteString("The result has stdout, stderr and return_code. A command may run for " + inSeconds(limits.Command) + ". ")
 	libraries(&b, lib)
 	return strings.TrimSpace(b.String())
 }
@@ -38,7 +42,7 @@ const describeEditor = "View, create and edit text files in the sandbox. view sh
 	"create writes a file and replaces one that exists; str_replace replaces a text that occurs exactly once. " +
 	"Paths are absolute or relative to /workspace and may use $INPUT_DIR. $OUTPUT_DIR cannot be used here: write to /workspace and copy the file with bash."
 
-func describeCell(v Version, lib Library) string {
+func describeCell(v Version, lib Library, limits Limits) string {
 	var b strings.Builder
 	b.WriteString("Run Python code in a sandbox. ")
 	b.WriteString(describePlace)
@@ -51,7 +55,7 @@ func describeCell(v Version, lib Library) string {
 	b.WriteString("os.environ has INPUT_DIR and OUTPUT_DIR. ")
 	b.WriteString(describeOutput)
 	if v == V20260521 {
-		b.WriteString("A cell is interrupted after 90 seconds of wall-clock time; split longer work into several cells. ")
+		b.WriteString("A cell is interrupted after " + inSeconds(limits.Cell) + " of wall-clock time; split longer work into several cells. ")
 	}
 	// Beside bash the list would only be said twice.
 	if !v.Offers(ToolBash) {
@@ -59,6 +63,8 @@ func describeCell(v Version, lib Library) string {
 	}
 	return strings.TrimSpace(b.String())
 }
+
+func inSeconds(d time.Duration) string { return fmt.Sprintf("%g seconds", d.Seconds()) }
 
 func libraries(b *strings.Builder, lib Library) {
 	if lib.Python != "" {

@@ -17,5 +17,5 @@
 // Files: codeexec.go (Run), version.go (versions, sub-tools, tool definitions),
 // describe.go (what the model is told), input.go, bash.go, repl.go, editor.go,
 // hunk.go (the str_replace hunk), path.go, text.go (decoding and cutting),
-// result.go (blocks), export.go, render.go (a result as the model reads it).
+// result.go (blocks), render.go (a result as the model reads it).
 package codeexec

@@ -142,7 +142,7 @@ func TestOfferedSubTools(t *testing.T) {
 	} {
 		var got []string
 		all := ""
-		for _, n := range v.Tools(lib) {
+		for _, n := range v.Tools(lib, Limits{}) {
 			got = append(got, n.Get("name").Str())
 			all += n.Get("description").Str()
 			if !json.Valid(n.Get("input_schema").Bytes()) || n.At("input_schema", "type").Str() != "object" {
@@ -160,6 +160,37 @@ func TestOfferedSubTools(t *testing.T) {
 		if tells := strings.Contains(all, "90 seconds"); tells != (v == V20260521) {
 			t.Errorf("%s tells the limit of a cell: %v", v, tells)
 		}
+	}
+}
+
+// What the model is told, what the sandbox is asked for and what a result says come from one setting.
+func TestLimitsFollowTheSetting(t *testing.T) {
+	t.Parallel()
+	limits := LimitsFor(60 * time.Second)
+	if want := (Limits{60 * time.Second, 90 * time.Second, 60 * time.Second}); limits != want {
+		t.Errorf("limits %+v, want %+v", limits, want)
+	}
+	if got := LimitsFor(time.Hour); got.Cell != 90*time.Second || got.Call <= time.Hour {
+		t.Errorf("limits of an hour %+v", got)
+	}
+	told := ""
+	for _, n := range V20260521.Tools(Library{}, limits) {
+		told += n.Get("description").Str()
+	}
+	if !strings.Contains(told, "A command may run for 60 seconds.") || !strings.Contains(told, "interrupted after 60 seconds") {
+		t.Errorf("the model is told %s", told)
+	}
+	b := &broken{}
+	b.result.TimedOut = true
+	r := &Runner{Version: V20260521, Limits: limits}
+	for name, want := range map[string]string{ToolBash: "timed out after 60 s\n", ToolCell: "ran longer than 60 s "} {
+		block, err := r.run(t.Context(), b, call(name, `{"command":"x","code":"x"}`))
+		if err != nil || !strings.Contains(block.At("content", "stderr").Str(), want) {
+			t.Errorf("%s gave %s, %v", name, block.Text(), err)
+		}
+	}
+	if b.command.Timeout != time.Minute || b.cell.Timeout != time.Minute {
+		t.Errorf("the sandbox was asked for %v and %v", b.command.Timeout, b.cell.Timeout)
 	}
 }
 
@@ -277,7 +308,6 @@ func TestErrorCodes(t *testing.T) {
 		{"killed after its limit", &broken{execErr: fmt.Errorf("%w: %w", sandbox.ErrTimeout, sandbox.ErrGone)}, V20250825, call(ToolBash, `{"command":"x"}`), `bash_code_execution_tool_result_error execution_time_exceeded`},
 		{"guest does not answer", &broken{execErr: fmt.Errorf("%w: %w", guest.ErrGone, os.ErrDeadlineExceeded)}, V20260120, call(ToolCell, `{"code":"x"}`), `code_execution_tool_result_error execution_time_exceeded`},
 		{"script too large", &broken{execErr: guest.ErrTooLarge}, V20250825, call(ToolBash, `{"command":"x"}`), `bash_code_execution_tool_result_error invalid_tool_input`},
-		{"output too large", &broken{exportErr: wire.TooLarge("big")}, V20250825, call(ToolBash, `{"command":"x"}`), `bash_code_execution_tool_result_error output_file_too_large`},
 		{"export failed", &broken{exportErr: errors.New("disk")}, V20250825, call(ToolBash, `{"command":"x"}`), `bash_code_execution_tool_result_error unavailable`},
 		{"editor: missing file", &broken{}, V20250825, call(ToolEditor, `{"command":"view","path":"/x"}`), `text_editor_code_execution_tool_result_error file_not_found no such file: /x`},
 		{"editor: undo", &broken{}, V20250825, call(ToolEditor, `{"command":"undo_edit","path":"/x"}`), `text_editor_code_execution_tool_result_error invalid_tool_input command: view, create or str_replace is required.`},
@@ -386,6 +416,24 @@ func TestCase63LongOutputKeepsHeadAndTailAndCountsTheRest(t *testing.T) {
 	}
 	if s := strings.Repeat("é", MaxCharacters-noteRoom); clip([]byte(s), 0) != s {
 		t.Error("an output within the limit was cut")
+	}
+}
+
+func TestStreamsStayWithinTheirLimitWithAllNotes(t *testing.T) {
+	t.Parallel()
+	b := &broken{stderr: []byte(strings.Repeat("é", 200_000)), lost: true}
+	b.result.TimedOut, b.result.Started = true, true
+	for i := range 30 {
+		b.notes = append(b.notes, fmt.Sprintf("not exported: %d %s", i, strings.Repeat("日", 300)))
+	}
+	for _, tt := range []struct{ tool, last string }{{ToolBash, "timed out after 300 s\n"}, {ToolCell, "was interrupted\n"}} {
+		got := runOn(t, b, V20260120, call(tt.tool, `{"command":"x","code":"x"}`)).Get("stderr").Str()
+		if n := utf8.RuneCountInString(got); n > MaxCharacters || n < MaxCharacters-1000 {
+			t.Errorf("%s: %d characters", tt.tool, n)
+		}
+		if !strings.Contains(got, "not exported: 0 ") || !strings.Contains(got, " more notes\n") || !strings.HasSuffix(got, tt.last) {
+			t.Errorf("%s ends with %q", tt.tool, got[len(got)-200:])
+		}
 	}
 }
 

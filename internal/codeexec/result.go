@@ -7,13 +7,13 @@ import (
 // ErrorCode is the error_code of a result block.
 type ErrorCode string
 
-// The error codes of the wire format.
+// The error codes of the wire format. output_file_too_large is not among them:
+// a file that is too large is left out with a note, and the result stays.
 const (
 	CodeInvalidInput  ErrorCode = "invalid_tool_input"
 	CodeUnavailable   ErrorCode = "unavailable"
 	CodeTooMany       ErrorCode = "too_many_requests"
 	CodeTimeExceeded  ErrorCode = "execution_time_exceeded"
-	CodeFileTooLarge  ErrorCode = "output_file_too_large"
 	CodeFileNotFound  ErrorCode = "file_not_found"
 	messageNoSandbox            = "The sandbox is not available."
 	messageCallExpiry           = "The call took longer than the limit of one call."

@@ -75,19 +75,7 @@ func (r *Runner) log() *slog.Logger {
 	return r.Log
 }
 
-func (r *Runner) limits() Limits {
-	l, def := r.Limits, DefaultLimits()
-	if l.Command == 0 {
-		l.Command = def.Command
-	}
-	if l.Call == 0 {
-		l.Call = def.Call
-	}
-	if l.Cell == 0 {
-		l.Cell = def.Cell
-	}
-	return l
-}
+func (r *Runner) limits() Limits { return r.Limits.withDefaults() }
 
 // run is Run over any place.
 func (r *Runner) run(ctx context.Context, p place, c Call) (*claude.Node, error) {

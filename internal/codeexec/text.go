@@ -76,8 +76,22 @@ func suffix(b []byte, n int) []byte {
 	return b[i:]
 }
 
-// withLine appends a line of ours to a stream, on a line of its own. The stream
-// stays within MaxCharacters.
+// withNotes appends lines of ours to what clip gave. The last line, if there is
+// one, always stands; of the notes before it as many as MaxCharacters allows.
+func withNotes(s string, notes []string, last string) string {
+	const more = "and %d more notes"
+	room := MaxCharacters - utf8.RuneCountInString(s) - utf8.RuneCountInString(last) - len(more) - 12
+	for i, n := range notes {
+		if room -= utf8.RuneCountInString(n) + 1; room < 0 {
+			s = withLine(s, fmt.Sprintf(more, len(notes)-i))
+			break
+		}
+		s = withLine(s, n)
+	}
+	return withLine(s, last)
+}
+
+// withLine appends a line of ours to a stream, on a line of its own.
 func withLine(s, line string) string {
 	if line == "" {
 		return s

@@ -74,11 +74,12 @@ type Library struct {
 	Commands []string // command-line tools worth naming
 }
 
-// Tools returns the client tools that stand in for the version's entry.
-func (v Version) Tools(lib Library) []*claude.Node {
+// Tools returns the client tools that stand in for the version's entry. Zero
+// fields of the limits are DefaultLimits.
+func (v Version) Tools(lib Library, limits Limits) []*claude.Node {
 	var out []*claude.Node
 	for _, name := range v.SubTools() {
-		out = append(out, claude.NewObject("name", name, "description", describe(v, name, lib), "input_schema", schema(name)))
+		out = append(out, claude.NewObject("name", name, "description", describe(v, name, lib, limits.withDefaults()), "input_schema", schema(name)))
 	}
 	return out
 }

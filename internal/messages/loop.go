@@ -296,7 +296,7 @@ func (s *Service) call(r *request, made []*claude.Node, files loaded) upstream.C
 		body.Set("system", files.inline(system))
 	}
 	if tools := body.Get("tools"); tools.Is(claude.Array) {
-		body.Set("tools", upstreamTools(tools.Items, r.version, s.Library))
+		body.Set("tools", upstreamTools(tools.Items, r.version, s.Library, s.Limits))
 	}
 	if choice := body.Get("tool_choice"); choice != nil {
 		body.Set("tool_choice", upstreamChoice(choice, r.version))

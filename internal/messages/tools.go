@@ -10,7 +10,7 @@ import (
 
 // upstreamTools replaces the code execution entry by ordinary tools in its
 // place and takes off what only this server understands.
-func upstreamTools(tools []*claude.Node, v codeexec.Version, lib codeexec.Library) *claude.Node {
+func upstreamTools(tools []*claude.Node, v codeexec.Version, lib codeexec.Library, limits codeexec.Limits) *claude.Node {
 	out := claude.NewArray()
 	for _, t := range tools {
 		if !codeexec.IsToolType(t.Type()) {
@@ -21,7 +21,7 @@ func upstreamTools(tools []*claude.Node, v codeexec.Version, lib codeexec.Librar
 			out.Items = append(out.Items, t)
 			continue
 		}
-		subs := v.Tools(lib)
+		subs := v.Tools(lib, limits)
 		// The cache breakpoint stays behind the last tool of the entry.
 		if cc := t.Get("cache_control"); cc != nil {
 			subs[len(subs)-1].Set("cache_control", cc)
