@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/sandboxtest/leftover"
 )
 
 const hybridMounts = `30 24 0:26 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -109,6 +111,11 @@ func TestV2SetsTheSameLimits(t *testing.T) {
 	if err := g.limitV2(l); err == nil {
 		t.Error("a limit that cannot be written was passed over")
 	}
+}
+
+func TestMain(m *testing.M) {
+	_ = leftover.Remove() // of killed runs; see there
+	os.Exit(m.Run())
 }
 
 var instances atomic.Int64
@@ -269,7 +276,7 @@ func TestSweepTakesOnlyTheInstancesOwn(t *testing.T) {
 	t.Parallel()
 	mine := hostCgroups(t)
 	other := *mine
-	other.prefix = fmt.Sprintf("airlock-other%d-", os.Getpid())
+	other.prefix = fmt.Sprintf("airlock-other%dn0-", os.Getpid())
 	g, err := mine.Create(t.Context(), "old", DefaultLimits())
 	if err != nil {
 		t.Fatal(err)

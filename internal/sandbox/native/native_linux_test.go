@@ -15,9 +15,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/sandboxtest/leftover"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = leftover.Remove() // of killed runs; see there
+	goleak.VerifyTestMain(m)
+}
 
 var instances atomic.Int64
 

@@ -12,6 +12,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/sandboxtest/leftover"
 )
 
 // drivers under test; a new driver is one more line here.
@@ -22,6 +23,7 @@ var probeBinary string
 
 func TestMain(m *testing.M) {
 	PlayPart(Factory{Name: "native", New: driverOf("native"), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS")})
+	_ = leftover.Remove() // of killed runs; see there
 	os.Exit(testMain(m))
 }
 
