@@ -30,7 +30,7 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what isolation and limits this machine gives and lacks",
 		Long: "doctor tries everything that a sandbox needs, names what is missing, what that means and the line to type.\n" +
-			"It changes nothing. Exit code 0: code can be run safely here; 1: it cannot.",
+			"It makes what it needs for that and takes it away again; a server may run meanwhile. Exit code 0: code can be run safely here; 1: it cannot.",
 		Example: "  sudo airlock doctor\n  sudo airlock doctor --json | jq '.checks[] | select(.status != \"ok\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -112,7 +112,7 @@ func sandboxSelfTest(ctx context.Context, driver, images string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(run)) }()
-	d, err := drivers.New(driver, drivers.Options{Host: sandbox.Host{ID: fmt.Sprintf("doctor%d", os.Getpid()), RunDir: run}})
+	d, err := drivers.New(driver, drivers.Options{Host: doctorHost(run)})
 	if err != nil {
 		return err
 	}
@@ -134,6 +134,14 @@ func sandboxSelfTest(ctx context.Context, driver, images string) (err error) {
 		return fmt.Errorf("echo in a sandbox ended with code %d and said %q", res.Code, out.String())
 	}
 	return nil
+}
+
+// doctorHost keeps everything below a folder that goes again. Its id ranges are no server's, because the locks that keep
+// ranges apart lie in a folder of the host that only a server may make.
+func doctorHost(run string) sandbox.Host {
+	return sandbox.Host{
+		ID: fmt.Sprintf("doctor%d", os.Getpid()), RunDir: run, LeaseDir: filepath.Join(run, "ids"), FirstUID: 3 << 30,
+	}
 }
 
 func selfTestLimits() sandbox.Limits {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/host"
 )
 
@@ -50,5 +51,23 @@ func TestDoctorExitsWithAnErrorWhenNothingCouldRun(t *testing.T) {
 		if c.Name == "root file system" && (c.Status != host.Fail || c.Remedy != "airlock rootfs build --profile office") {
 			t.Errorf("an empty store is %+v", c)
 		}
+	}
+}
+
+// Servers lease ranges from 0x70000000 on by locks in a folder of the host. The doctor has neither in common with them.
+func TestDoctorKeepsOutOfTheServersFoldersAndRanges(t *testing.T) {
+	t.Parallel()
+	h := doctorHost("/run-of-the-doctor")
+	for _, dir := range []string{h.RunDir, h.LeaseDir} {
+		if !strings.HasPrefix(dir, "/run-of-the-doctor") {
+			t.Errorf("it uses %q", dir)
+		}
+	}
+	const servers, ranges = 0x7000_0000, 4096
+	if end := uint64(servers + ranges*sandbox.RangeSize); uint64(h.FirstUID) < end {
+		t.Errorf("its ranges begin at %#x, those of servers end at %#x", h.FirstUID, end)
+	}
+	if err := h.Validate(); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -103,9 +104,19 @@ func (c Cgroups) usable(controller string) bool {
 		if c.Unified == "" || !slices.Contains(c.Controllers, controller) {
 			return false
 		}
-		root = c.Unified
+		return c.tryUnified(tryGroup) == nil
 	}
-	return tryGroup(filepath.Join(root, ownPath(root, controller))) == nil
+	return tryGroup(filepath.Join(root, ownPath(readTrim(ownCgroups), root, controller))) == nil
+}
+
+// tryUnified tries it where the driver would: in the group of this process,
+// and at the top, where the driver goes when the own group has others in it.
+func (c Cgroups) tryUnified(try func(dir string) error) error {
+	err := try(filepath.Join(c.Unified, ownPath(readTrim(ownCgroups), c.Unified, "")))
+	if err == nil {
+		return nil
+	}
+	return try(c.Unified)
 }
 
 func tryGroup(parent string) error {
@@ -116,14 +127,14 @@ func tryGroup(parent string) error {
 	return os.Remove(probe)
 }
 
-// ownPath is the group of this process in the hierarchy of controller; the
-// root when it cannot be told, as inside a cgroup namespace.
-func ownPath(root, controller string) string {
-	b, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return "/"
-	}
-	for line := range strings.Lines(string(b)) {
+// ownCgroups says in which group of each hierarchy this process is.
+const ownCgroups = "/proc/self/cgroup"
+
+// ownPath finds in the text of ownCgroups the group of this process in the
+// hierarchy of controller, which for v2 is "". It is the top one when it cannot
+// be told, as inside a container that sees a part of the hierarchy.
+func ownPath(own, root, controller string) string {
+	for line := range strings.Lines(own) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 || !slices.Contains(strings.Split(parts[1], ","), controller) {
 			continue
@@ -145,14 +156,26 @@ func probeCgroupKill(context.Context, Options) Check {
 	if c.Unified == "" {
 		return warn("no v2 hierarchy is mounted", weaker, remedy)
 	}
-	probe := filepath.Join(c.Unified, fmt.Sprintf("airlock-doctor-kill-%d", os.Getpid()))
-	if err := os.Mkdir(probe, 0o755); err != nil {
+	switch err := c.tryUnified(tryKill); {
+	case errors.Is(err, errNoKill):
+		return warn(err.Error(), weaker, "install Linux 5.14 or newer")
+	case err != nil:
 		return warn("no group can be made below "+c.Unified+": "+err.Error(), weaker, "")
+	}
+	return ok("cgroup.kill and cgroup.freeze below " + c.Unified)
+}
+
+var errNoKill = errors.New("the groups have no cgroup.kill")
+
+func tryKill(parent string) error {
+	probe := filepath.Join(parent, fmt.Sprintf("airlock-doctor-kill-%d", os.Getpid()))
+	if err := os.Mkdir(probe, 0o755); err != nil {
+		return err
 	}
 	// Removal of an empty group that nobody joined does not fail.
 	defer func() { _ = os.Remove(probe) }()
 	if err := unix.Access(filepath.Join(probe, "cgroup.kill"), unix.W_OK); err != nil {
-		return warn("the groups have no cgroup.kill", weaker, "install Linux 5.14 or newer")
+		return errNoKill
 	}
-	return ok("cgroup.kill and cgroup.freeze below " + c.Unified)
+	return nil
 }

@@ -1,6 +1,6 @@
 // Package host finds out what isolation and limits this machine gives, and
 // says for everything it lacks what that means and which line to type. It
-// changes nothing on the host: a probe that needs a cgroup, a namespace or a
+// leaves nothing on the host: a probe that needs a cgroup, a namespace or a
 // mount makes its own and removes it again, under a name that carries the
 // process id, so that two doctors and a running server do not meet.
 //
