@@ -148,4 +148,6 @@ func busyError() error {
 type Input struct {
 	FileID string
 	Path   string
+
+	size int64
 }

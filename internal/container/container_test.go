@@ -119,13 +119,13 @@ func TestExportTakesRegularFilesAndNamesTheRest(t *testing.T) {
 	dir := outputRoot + "/c/"
 	entries := []sandbox.FileInfo{
 		{Path: dir + "z.txt", Type: guest.TypeFile},
-		{Path: dir + "a.txt", Type: guest.TypeFile, Size: maxExportBytes},
+		{Path: dir + "a.txt", Type: guest.TypeFile, Size: defaultMaxFile},
 		{Path: dir + "sub", Type: guest.TypeDir},
 		{Path: dir + "link", Type: guest.TypeSymlink},
 		{Path: dir + "pipe", Type: guest.TypeOther},
-		{Path: dir + "big", Type: guest.TypeFile, Size: maxExportBytes + 1},
+		{Path: dir + "big", Type: guest.TypeFile, Size: defaultMaxFile + 1},
 	}
-	p := planExport(entries)
+	p := planExport(entries, defaultMaxFile)
 	if d := cmp.Diff([]string{"a.txt", "z.txt"}, p.take); d != "" {
 		t.Errorf("taken (-want +got):\n%s", d)
 	}
@@ -146,12 +146,16 @@ func TestExportStopsAtItsNumberOfFilesAndOfNotes(t *testing.T) {
 	for range maxExportFiles + 50 {
 		entries = append(entries, sandbox.FileInfo{Path: outputRoot + "/c/f", Type: guest.TypeFile})
 	}
-	p := planExport(entries)
+	p := planExport(entries, defaultMaxFile)
 	if len(p.take) != maxExportFiles || len(p.notes()) != maxExportNotes+1 {
 		t.Errorf("took %d with %d notes", len(p.take), len(p.notes()))
 	}
 	if got := p.notes()[maxExportNotes]; got != "not exported: 30 more" {
 		t.Errorf("last note %q", got)
+	}
+	p.cut = true
+	if got := p.notes(); len(got) != maxExportNotes+2 || !strings.Contains(got[maxExportNotes+1], "more than 10000 entries") {
+		t.Errorf("notes of a cut listing: %q", got)
 	}
 }
 

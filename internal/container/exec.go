@@ -74,6 +74,13 @@ func (p *ExecParams) stdin() (io.Reader, error) {
 // Exec runs one command in a turn of its own and writes its output as it comes. Processes that the command leaves behind
 // live on until the sandbox ends. Errors before the first byte of output are for the caller of the request.
 func (s *Service) Exec(ctx context.Context, caller tenant.Caller, id ID, p ExecParams, stdout, stderr io.Writer) (sandbox.Result, error) {
+	return s.exec(ctx, caller, id, p, stdout, stderr, func(context.Context) {})
+}
+
+// exec is Exec with a function that is called, with the context of the turn, just before the command starts.
+func (s *Service) exec(ctx context.Context, caller tenant.Caller, id ID, p ExecParams, stdout, stderr io.Writer,
+	begin func(context.Context),
+) (sandbox.Result, error) {
 	var none sandbox.Result
 	if err := p.Validate(s.limits().WithDefaults().Wall); err != nil {
 		return none, err
@@ -90,7 +97,8 @@ func (s *Service) Exec(ctx context.Context, caller tenant.Caller, id ID, p ExecP
 	}
 	var res sandbox.Result
 	// A command's files become durable a second later: waiting for the disk would cost more than most commands.
-	err = s.inTurn(ctx, caller, id, false, func(sb *sandbox.Sandbox) (err error) {
+	err = s.inTurn(ctx, caller, id, false, func(ctx context.Context, sb *sandbox.Sandbox) (err error) {
+		begin(ctx)
 		res, err = sb.Exec(ctx, c)
 		return startError(err)
 	})
@@ -108,8 +116,11 @@ func startError(err error) error {
 	return e
 }
 
-// inTurn runs f with the sandbox of a container and tells the truth about a sandbox that ended meanwhile.
-func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, durable bool, f func(*sandbox.Sandbox) error) error {
+// inTurn runs f with the sandbox of a container and tells the truth about a sandbox that ended meanwhile. The context that
+// f gets ends with the container, too.
+func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, durable bool,
+	f func(context.Context, *sandbox.Sandbox) error,
+) error {
 	if id == "" {
 		return id.Validate()
 	}
@@ -118,11 +129,21 @@ func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, durab
 		return err
 	}
 	defer l.release(ctx, durable)
-	sb, err := l.Sandbox(ctx)
+	turn, cancel := l.Context(ctx)
+	defer cancel()
+	sb, err := l.Sandbox(turn)
+	if err != nil && l.ended.Err() != nil {
+		return context.Cause(l.ended)
+	}
 	if err != nil {
 		return err
 	}
-	return goneError(sb, f(sb))
+	err = f(turn, sb)
+	if err != nil && l.ended.Err() != nil {
+		// Which of the two was noticed first, the end of the turn or that of its sandbox, is chance.
+		return GoneError(sandbox.ExitDestroyed, errors.Join(sandbox.ErrGone, err))
+	}
+	return goneError(sb, err)
 }
 
 // Codes of a call whose sandbox ended under it. The container goes on: its files are kept, the next use starts anew.
@@ -164,7 +185,7 @@ func goneError(sb *sandbox.Sandbox, err error) error {
 }
 
 // fileError translates what the guest says about a path into an answer about that path.
-func fileError(p string, err error) error {
+func (s *Service) fileError(p string, err error) error {
 	var e *wire.Error
 	var ge *guest.Error
 	switch {
@@ -179,7 +200,7 @@ func fileError(p string, err error) error {
 	case errors.Is(err, guest.ErrNoSpace):
 		e = wire.Invalid("The workspace of the container is full.").WithCode("no_space")
 	case errors.Is(err, guest.ErrTooLarge):
-		e = wire.TooLarge("%s is larger than the limit of %s.", clip(p, 256), wire.FormatSize(maxExportBytes))
+		e = wire.TooLarge("%s is larger than the limit of %s.", clip(p, 256), wire.FormatSize(s.maxFile()))
 	case errors.Is(err, guest.ErrInvalidPath):
 		e = wire.Invalid("path: %s cannot be used", clip(p, 256))
 	case errors.As(err, &ge):

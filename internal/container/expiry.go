@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 // loop is the background goroutine of a service.
@@ -102,30 +104,78 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 	default:
 	}
 	freeze := or(s.IdleFreeze, 30*time.Second)
-	if v.frozen || freeze < 0 || idle < freeze {
+	if v.frozen || v.noFreeze || freeze < 0 || idle < freeze {
 		return nil
 	}
-	if err := sb.Freeze(ctx); err != nil {
-		return err
-	}
-	v.frozen = true
-	return nil
+	return v.freeze(ctx, sb)
 }
 
-// SweepExpired is one pass over the rows of this instance: containers past their time give up sandbox and workspace.
+// freezeLimit bounds one freeze and one thaw: processes in a long wait inside the kernel stop late.
+const freezeLimit = 10 * time.Second
+
+// freeze stops the processes. A sandbox that cannot be stopped goes on and is not tried again before its next use.
+func (v *live) freeze(ctx context.Context, sb *sandbox.Sandbox) error {
+	limited, cancel := context.WithTimeout(ctx, freezeLimit)
+	defer cancel()
+	err := sb.Freeze(limited)
+	v.frozen = err == nil
+	if err == nil {
+		return nil
+	}
+	v.noFreeze = true
+	undo, cancelUndo := context.WithTimeout(context.WithoutCancel(ctx), freezeLimit)
+	defer cancelUndo()
+	thaw := sb.Thaw(undo)
+	v.frozen = thaw != nil // then the next use tries
+	return errors.Join(err, thaw)
+}
+
+// SweepExpired is one pass over the rows of this instance: containers past their time give up sandbox and workspace, and
+// ends that failed in an earlier pass are tried again.
 func (s *Service) SweepExpired(ctx context.Context) error {
+	left, err := unfinished(ctx, s.DB, s.Instance)
+	if err != nil {
+		return err
+	}
 	ids, err := due(ctx, s.DB, s.Instance, s.now())
 	if err != nil {
 		return err
 	}
 	var errs []error
+	for _, c := range left {
+		if c.State == StateDeleting {
+			errs = append(errs, s.retryDelete(ctx, c.ID))
+		} else {
+			errs = append(errs, s.expire(ctx, c.ID, nil))
+		}
+	}
 	for _, id := range ids {
-		errs = append(errs, s.expire(ctx, id))
+		// Conditional on the times: a turn may have begun and ended since the row was read.
+		errs = append(errs, s.expire(ctx, id, func() (bool, error) { return markExpired(ctx, s.DB, id, s.now()) }))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Service) expire(ctx context.Context, id ID) error {
+// retryDelete finishes a deletion, unless the request that began it is still at work or the turn that it cut off has not
+// ended.
+func (s *Service) retryDelete(ctx context.Context, id ID) error {
+	done, ok := s.beginDelete(id)
+	if !ok {
+		return nil
+	}
+	defer done()
+	if s.busy(id) {
+		return nil
+	}
+	if err := s.finishDelete(ctx, id); err != nil {
+		return err
+	}
+	s.log().InfoContext(ctx, "deletion finished", "container_id", id)
+	return nil
+}
+
+// expire gives up sandbox and workspace if mark, called under the turn, says so; nil = the row is marked already.
+func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) error {
 	s.mu.Lock()
 	v := s.lives[id]
 	s.mu.Unlock()
@@ -137,10 +187,10 @@ func (s *Service) expire(ctx context.Context, id ID) error {
 		}
 		defer func() { <-v.turn }()
 	}
-	// Conditional on the times: a turn may have begun and ended since the row was read.
-	gone, err := markExpired(ctx, s.DB, id, s.now())
-	if err != nil || !gone {
-		return err
+	if mark != nil {
+		if gone, err := mark(); err != nil || !gone {
+			return err
+		}
 	}
 	if v != nil {
 		if err := s.endSandbox(ctx, v, whyExpired); err != nil {
@@ -149,6 +199,9 @@ func (s *Service) expire(ctx context.Context, id ID) error {
 		s.forget(v)
 	}
 	if err := s.Workspaces.Remove(string(id)); err != nil {
+		return err
+	}
+	if err := setWorkspace(ctx, s.DB, id, false); err != nil {
 		return err
 	}
 	s.log().InfoContext(ctx, "container expired", "container_id", id)

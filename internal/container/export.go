@@ -21,7 +21,6 @@ const outputRoot = "/files/output"
 // Limits of one export.
 const (
 	maxExportFiles = 100
-	maxExportBytes = 500 << 20
 	maxExportList  = 10_000 // entries looked at
 	maxExportNotes = 20     // notes about single entries
 )
@@ -76,21 +75,29 @@ func (l *Lease) Export(ctx context.Context, callID string) (files []*file.File, 
 		return nil, nil, err
 	}
 	entries, err := sb.List(ctx, dir, 1, maxExportList)
-	if errors.Is(err, guest.ErrNotExist) || errors.Is(err, guest.ErrPermission) {
+	var plan *exportPlan
+	switch {
+	case err == nil, errors.Is(err, guest.ErrTooLarge): // then the first entries are there
+		plan = planExport(entries, l.s.maxFile())
+		plan.cut = err != nil
+	case errors.Is(err, guest.ErrNotExist), errors.Is(err, guest.ErrPermission), errors.Is(err, guest.ErrInvalidPath):
 		// The code removed or replaced its own folder; there is nothing to take and no reason to fail the call.
-		return nil, []string{"$OUTPUT_DIR is not there any more; no output files were taken"}, nil
-	}
-	if err != nil {
+		return nil, []string{"$OUTPUT_DIR is not a readable folder any more; no output files were taken"}, nil
+	default:
 		return nil, nil, fmt.Errorf("list %s: %w", dir, err)
 	}
-	plan := planExport(entries)
-	for _, name := range plan.take {
+	for i, name := range plan.take {
 		f, err := l.export(ctx, sb, callID, path.Join(dir, name))
 		switch {
 		case err == nil:
 			files = append(files, f)
 		case errors.Is(err, file.ErrTooLarge), errors.Is(err, guest.ErrTooLarge):
-			plan.note(name, "larger than "+wire.FormatSize(maxExportBytes))
+			plan.note(name, "larger than "+wire.FormatSize(l.s.maxFile()))
+		case errors.Is(err, file.ErrQuota):
+			for _, name := range plan.take[i:] {
+				plan.note(name, "the storage quota of the app is used up")
+			}
+			return files, plan.notes(), nil
 		case errors.Is(err, guest.ErrNotExist), errors.Is(err, guest.ErrInvalidPath), errors.Is(err, guest.ErrPermission):
 			// It changed between the listing and now, which only code that still runs can do.
 			plan.note(name, "not a readable regular file")
@@ -104,7 +111,7 @@ func (l *Lease) Export(ctx context.Context, callID string) (files []*file.File, 
 func (l *Lease) export(ctx context.Context, sb *sandbox.Sandbox, callID, name string) (_ *file.File, err error) {
 	// Threat: a link in the output folder must not export what the code may not read. No link is followed on any level,
 	// and the file is opened with the rights of the code.
-	body, info, err := sb.Get(ctx, name, guest.GetOptions{AsCode: true, NoSymlinks: true, Max: maxExportBytes})
+	body, info, err := sb.Get(ctx, name, guest.GetOptions{AsCode: true, NoSymlinks: true, Max: l.s.maxFile()})
 	if err != nil {
 		return nil, fmt.Errorf("open output %s: %w", path.Base(name), err)
 	}
@@ -124,9 +131,10 @@ type exportPlan struct {
 	take    []string
 	left    []string
 	omitted int
+	cut     bool // there were more entries than are looked at
 }
 
-func planExport(entries []sandbox.FileInfo) *exportPlan {
+func planExport(entries []sandbox.FileInfo, maxBytes int64) *exportPlan {
 	p := &exportPlan{}
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b sandbox.FileInfo) int { return strings.Compare(a.Path, b.Path) })
@@ -139,8 +147,8 @@ func planExport(entries []sandbox.FileInfo) *exportPlan {
 			p.note(name, "a symbolic link")
 		case e.Type != guest.TypeFile:
 			p.note(name, "not a regular file")
-		case e.Size > maxExportBytes:
-			p.note(name, "larger than "+wire.FormatSize(maxExportBytes))
+		case e.Size > maxBytes:
+			p.note(name, "larger than "+wire.FormatSize(maxBytes))
 		case len(p.take) >= maxExportFiles:
 			p.note(name, "more than "+strconv.Itoa(maxExportFiles)+" files in one call")
 		default:
@@ -159,8 +167,12 @@ func (p *exportPlan) note(name, why string) {
 }
 
 func (p *exportPlan) notes() []string {
-	if p.omitted == 0 {
-		return p.left
+	all := slices.Clone(p.left)
+	if p.omitted > 0 {
+		all = append(all, fmt.Sprintf("not exported: %d more", p.omitted))
 	}
-	return append(slices.Clone(p.left), fmt.Sprintf("not exported: %d more", p.omitted))
+	if p.cut {
+		all = append(all, fmt.Sprintf("$OUTPUT_DIR has more than %d entries; the others were not looked at", maxExportList))
+	}
+	return all
 }

@@ -54,10 +54,6 @@ func TestCase34BothFilesOfOneNameCanBeRead(t *testing.T) {
 		if out := sh(t, l, nil, `cat "$INPUT_DIR/image.png" "$INPUT_DIR/image (2).png"`); out != "firstsecond" {
 			t.Errorf("content: %q", out)
 		}
-		in, err := l.Inputs(t.Context())
-		if err != nil || len(in) != 2 {
-			t.Errorf("%d inputs, %v", len(in), err)
-		}
 	})
 }
 
@@ -228,4 +224,60 @@ func content(t *testing.T, e *containertest.Env, f *file.File) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// What the code did to its output folder, or how full the storage is, never costs the call its result.
+func TestExportKeepsWhatItCanAndNamesTheRest(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		make  string
+		quota int64
+		files int
+		note  string
+	}{
+		"too many entries":   {`cd "$OUTPUT_DIR" && touch f{1..10001}`, 0, 100, "more than 10000 entries"},
+		"folder is a file":   {`rmdir "$OUTPUT_DIR" && echo x > "$OUTPUT_DIR"`, 0, 0, "not a readable folder"},
+		"quota of the app":   {`cd "$OUTPUT_DIR" && printf 12345 > a && printf 12345 > b && printf 1 > c`, 8, 1, `"c": the storage quota`},
+		"quota is used up":   {`echo 0123456789 > "$OUTPUT_DIR/a"`, 8, 0, `"a": the storage quota`},
+		"folder is no place": {`rmdir "$OUTPUT_DIR"`, 0, 0, "not a readable folder"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, func(t *testing.T, e *containertest.Env) {
+				e.Limits.Inodes = 20_000
+				e.Files.QuotaBytes = tt.quota
+				l := acquire(t, e, "")
+				defer l.Release(t.Context())
+				dir, err := l.OutputDir(t.Context(), "call")
+				if err != nil {
+					t.Fatal(err)
+				}
+				sh(t, l, map[string]string{"OUTPUT_DIR": dir}, tt.make)
+				files, notes, err := l.Export(t.Context(), "call")
+				if err != nil || len(files) != tt.files || !strings.Contains(strings.Join(notes, "\n"), tt.note) {
+					t.Errorf("%d files, %v, notes %q", len(files), err, notes)
+				}
+			})
+		})
+	}
+}
+
+func TestInputsOfOneContainerAreLimitedInSum(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		a, b := e.Upload(t, e.Caller, "a", "a"), e.Upload(t, e.Caller, "b", "b")
+		a.Size, b.Size = 3<<30, 3<<30 // as if they were
+		c := create(t, e, container.CreateParams{})
+		l := acquire(t, e, c.ID)
+		addFile(t, e, l, a)
+		l.Release(t.Context())
+		// The sum is remembered with the container.
+		l = acquire(t, e, c.ID)
+		defer l.Release(t.Context())
+		_, err := l.AddFile(t.Context(), e.Caller, b)
+		if got := wantError(t, err, 400, ""); !strings.Contains(got.Message, "5 GiB") {
+			t.Errorf("got %+v", got)
+		}
+		addFile(t, e, l, a)
+	})
 }

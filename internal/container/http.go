@@ -19,9 +19,6 @@ import (
 
 const defaultPing = 10 * time.Second
 
-// bodyLimit of the JSON routes; stdin of an exec is inside it.
-const bodyLimit = 32 << 20
-
 // object is a container in answers.
 type object struct {
 	ID           ID        `json:"id"`
@@ -51,7 +48,7 @@ func (s *Service) object(ctx context.Context, c *Container) (object, error) {
 		ExpiresAt: wire.FormatTime(c.ExpiresAt), MaxExpiresAt: wire.FormatTime(c.MaxExpiresAt),
 	}
 	for _, i := range in {
-		o.Inputs = append(o.Inputs, inputJS(i))
+		o.Inputs = append(o.Inputs, inputJS{i.FileID, i.Path})
 	}
 	return o, nil
 }
@@ -71,7 +68,7 @@ func (s *Service) ServeCreate(w http.ResponseWriter, r *http.Request, caller ten
 		RootFS              string    `json:"rootfs"`
 		ExpiresAfterSeconds *int64    `json:"expires_after_seconds"`
 	}
-	if err := wire.ReadJSON(r, bodyLimit, &body); err != nil {
+	if err := wire.ReadJSON(r, wire.MaxJSONBody, &body); err != nil {
 		return err
 	}
 	p := CreateParams{Files: body.Files, RootFS: body.RootFS}
@@ -138,13 +135,18 @@ func (s *Service) ServeDelete(w http.ResponseWriter, r *http.Request, caller ten
 // ServeExec serves POST /airlock/v1/containers/{id}/exec: events out and exit, or error once output has begun.
 func (s *Service) ServeExec(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
 	var p ExecParams
-	if err := wire.ReadJSON(r, bodyLimit, &p); err != nil {
+	if err := wire.ReadJSON(r, wire.MaxJSONBody, &p); err != nil {
 		return err
 	}
 	st := wire.NewStream(w)
-	stop := keepAlive(st, or(s.Ping, defaultPing))
-	res, err := s.Exec(r.Context(), caller, ID(r.PathValue("id")), p,
-		&eventWriter{stream: "stdout", send: st.Event}, &eventWriter{stream: "stderr", send: st.Event})
+	stop := func() {}
+	// No sign of life before the sandbox is there: until then an error still has a status of its own.
+	begin := func(ctx context.Context) {
+		stopPings, unblock := keepAlive(st, or(s.Ping, defaultPing)), unblockClient(ctx, w)
+		stop = func() { stopPings(); unblock() }
+	}
+	res, err := s.exec(r.Context(), caller, ID(r.PathValue("id")), p,
+		&eventWriter{stream: "stdout", send: st.Event}, &eventWriter{stream: "stderr", send: st.Event}, begin)
 	stop()
 	if err != nil {
 		if !st.Started() {
@@ -225,19 +227,23 @@ func flag(r *http.Request, name string) bool {
 	return v == "1" || v == "true"
 }
 
-func (s *Service) maxFile() int64 { return or(s.MaxFile, maxExportBytes) }
+// defaultMaxFile bounds what leaves or enters a container as one file where nothing else is set.
+const defaultMaxFile = 500 << 20
+
+func (s *Service) maxFile() int64 { return or(s.MaxFile, defaultMaxFile) }
 
 // ServeGetFile serves GET /airlock/v1/containers/{id}/files/{path...}, with ?list=1 the entries of a folder.
 func (s *Service) ServeGetFile(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
 	p := filePath(r)
-	return s.inTurn(r.Context(), caller, ID(r.PathValue("id")), false, func(sb *sandbox.Sandbox) (err error) {
+	return s.inTurn(r.Context(), caller, ID(r.PathValue("id")), false, func(ctx context.Context, sb *sandbox.Sandbox) (err error) {
 		if flag(r, "list") {
-			return s.listFolder(w, r, sb, p)
+			return s.listFolder(ctx, w, sb, p)
 		}
-		body, info, err := sb.Get(r.Context(), p, guest.GetOptions{AsCode: true, Max: s.maxFile()})
+		body, info, err := sb.Get(ctx, p, guest.GetOptions{AsCode: true, Max: s.maxFile()})
 		if err != nil {
-			return fileError(p, err)
+			return s.fileError(p, err)
 		}
+		defer unblockClient(ctx, w)()
 		defer func() { err = errors.Join(err, body.Close()) }()
 		hd := w.Header()
 		// What code made is never interpreted by a browser under this server's name.
@@ -245,8 +251,7 @@ func (s *Service) ServeGetFile(w http.ResponseWriter, r *http.Request, caller te
 		hd.Set("X-Content-Type-Options", "nosniff")
 		hd.Set("Content-Disposition", "attachment")
 		hd.Set("Content-Length", strconv.FormatInt(info.Size, 10))
-		_, err = io.Copy(w, &sizedReader{r: body, left: info.Size})
-		return err
+		return wire.Send(w, body, info.Size)
 	})
 }
 
@@ -259,10 +264,18 @@ type entry struct {
 	ModifiedAt string         `json:"modified_at"`
 }
 
-func (s *Service) listFolder(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, p string) error {
-	infos, err := sb.List(r.Context(), p, 1, maxExportList)
+// maxListed is how many entries one listing of a folder gives.
+const maxListed = 10_000
+
+func (s *Service) listFolder(ctx context.Context, w http.ResponseWriter, sb *sandbox.Sandbox, p string) error {
+	infos, err := sb.List(ctx, p, 1, maxListed)
+	if errors.Is(err, guest.ErrTooLarge) {
+		e := wire.Invalid("path: %s has more than %d entries, which is the most that can be listed", clip(p, 256), maxListed)
+		e.NoRetry, e.Err = true, err
+		return e.WithCode("folder_too_large")
+	}
 	if err != nil {
-		return fileError(p, err)
+		return s.fileError(p, err)
 	}
 	data := make([]entry, 0, len(infos))
 	for _, i := range infos {
@@ -279,8 +292,9 @@ func (s *Service) ServePutFile(w http.ResponseWriter, r *http.Request, caller te
 		return wire.TooLarge("The file is larger than the limit of %s.", wire.FormatSize(s.maxFile()))
 	}
 	n := &countReader{r: r.Body, max: s.maxFile()}
-	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), true, func(sb *sandbox.Sandbox) error {
-		return fileError(p, sb.Put(r.Context(), p, n, guest.PutOptions{AsCode: true, MkdirAll: true, Mode: 0o644}))
+	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), true, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		defer unblockClient(ctx, w)()
+		return s.fileError(p, sb.Put(ctx, p, n, guest.PutOptions{AsCode: true, MkdirAll: true, Mode: 0o644}))
 	})
 	if n.over {
 		return wire.TooLarge("The file is larger than the limit of %s.", wire.FormatSize(s.maxFile()))
@@ -294,14 +308,38 @@ func (s *Service) ServePutFile(w http.ResponseWriter, r *http.Request, caller te
 // ServeDeleteFile serves DELETE /airlock/v1/containers/{id}/files/{path...}; a folder needs ?recursive=1.
 func (s *Service) ServeDeleteFile(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
 	p := filePath(r)
-	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), true, func(sb *sandbox.Sandbox) error {
-		return fileError(p, sb.Remove(r.Context(), p, guest.RemoveOptions{AsCode: true, All: flag(r, "recursive")}))
+	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), true, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		return s.fileError(p, sb.Remove(ctx, p, guest.RemoveOptions{AsCode: true, All: flag(r, "recursive")}))
 	})
 	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// unblockGrace is how long a client may take to notice that its turn was ended.
+const unblockGrace = 2 * time.Second
+
+// unblockClient ends reads from and writes to a client that does neither send nor read, soon after ctx has ended: the
+// deletion of a container does not wait for it. The result takes it back.
+func unblockClient(ctx context.Context, w http.ResponseWriter) (stop func()) {
+	rc := http.NewResponseController(w)
+	var timer *time.Timer
+	begun := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		timer = time.AfterFunc(unblockGrace, func() {
+			past := time.Unix(1, 0)
+			_ = errors.Join(rc.SetReadDeadline(past), rc.SetWriteDeadline(past)) // writers without deadlines are test recorders
+		})
+		close(begun)
+	})
+	return func() {
+		if !unwatch() {
+			<-begun
+			timer.Stop()
+		}
+	}
 }
 
 var errOver = errors.New("body over the limit")

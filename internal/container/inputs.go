@@ -39,8 +39,8 @@ func (l *Lease) AddFile(ctx context.Context, caller tenant.Caller, f *file.File)
 	if p := pathOf(l.inputs, string(f.ID)); p != "" {
 		return p, nil
 	}
-	if f.Size > maxInputBytes {
-		return "", wire.Invalid("file %s is larger than a container can hold (%s)", f.ID, wire.FormatSize(maxInputBytes))
+	if totalSize(l.inputs)+f.Size > maxInputBytes {
+		return "", wire.Invalid("file %s: the files given to one container may have %s in all", f.ID, wire.FormatSize(maxInputBytes))
 	}
 	p := path.Join(InputDir, freeName(file.DiskName(f.Filename), l.inputs))
 	sb, err := l.sandbox(ctx)
@@ -52,10 +52,11 @@ func (l *Lease) AddFile(ctx context.Context, caller tenant.Caller, f *file.File)
 	}
 	// The row comes last, when the file is safe: it promises that the workspace holds the file, and no later turn looks
 	// again. A crash before it leaves a file that the next attempt overwrites.
-	if err := l.live.ws.Sync(ctx); err != nil {
+	l.live.soil()
+	if err := l.s.save(ctx, l.live); err != nil {
 		return "", fmt.Errorf("sync workspace of container %s: %w", l.c.ID, err)
 	}
-	in := Input{FileID: string(f.ID), Path: p}
+	in := Input{FileID: string(f.ID), Path: p, size: f.Size}
 	if err := addInput(ctx, l.s.DB, l.c.ID, in, l.s.now()); err != nil {
 		return "", err
 	}
@@ -82,19 +83,6 @@ func (l *Lease) put(ctx context.Context, sb *sandbox.Sandbox, caller tenant.Call
 	return nil
 }
 
-// Inputs lists the files the container was given, oldest first.
-func (l *Lease) Inputs(ctx context.Context) ([]Input, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.c == nil {
-		return nil, nil
-	}
-	if err := l.loadInputs(ctx); err != nil {
-		return nil, err
-	}
-	return append([]Input(nil), l.inputs...), nil
-}
-
 func (l *Lease) loadInputs(ctx context.Context) error {
 	if l.loaded {
 		return nil
@@ -105,6 +93,14 @@ func (l *Lease) loadInputs(ctx context.Context) error {
 	}
 	l.inputs, l.loaded = in, true
 	return nil
+}
+
+func totalSize(all []Input) int64 {
+	var sum int64
+	for _, in := range all {
+		sum += in.size
+	}
+	return sum
 }
 
 func pathOf(all []Input, fileID string) string {

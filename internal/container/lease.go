@@ -27,7 +27,6 @@ type Lease struct {
 	unwatch  func() bool
 	inputs   []Input
 	loaded   bool // inputs were read
-	created  bool
 	released bool
 }
 
@@ -116,13 +115,6 @@ func (l *Lease) Container() *Container {
 	return &c
 }
 
-// Created reports whether this lease made its container.
-func (l *Lease) Created() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.created
-}
-
 // Ensure makes sure that the container exists, as a row; its id may be shown from then on.
 func (l *Lease) Ensure(ctx context.Context) (*Container, error) {
 	l.mu.Lock()
@@ -152,7 +144,7 @@ func (l *Lease) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.c, l.created, l.loaded = c, true, true
+	l.c, l.loaded = c, true
 	l.hold(v)
 	return nil
 }
@@ -207,9 +199,9 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 		return
 	}
 	l.unwatch()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncLimit+10*time.Second)
 	defer cancel()
-	l.live.dirty = true
+	l.live.soil()
 	if durable {
 		l.s.syncLive(ctx, l.live)
 	}

@@ -32,9 +32,11 @@ type live struct {
 	ws     *sandbox.Workspace // attached; outlives sandboxes that died
 	hold   func()             // gives back the hold on the image
 	closed bool               // the container is being deleted: no sandbox is started any more
+	dirty  bool               // used since the last sync began
+	saving *saving            // a sync that runs, perhaps longer than the turn that began it
 
 	frozen    bool
-	dirty     bool // used since the last sync
+	noFreeze  bool // freezing failed since the last use
 	idleSince time.Time
 }
 
@@ -83,7 +85,7 @@ func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
 }
 
 func (s *Service) giveTurn(v *live) {
-	v.idleSince = s.now()
+	v.idleSince, v.noFreeze = s.now(), false
 	<-v.turn
 }
 
@@ -168,11 +170,11 @@ func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 func (l *Lease) start(ctx context.Context) (*sandbox.Sandbox, error) {
 	s, v, c := l.s, l.live, l.c
 	if s.Admit != nil {
-		if err := s.Admit(ctx, s.LiveCount()); err != nil {
+		if err := s.Admit(ctx); err != nil {
 			return nil, err
 		}
 	}
-	img, err := s.image(c.RootFS)
+	img, err := s.Image(c.RootFS)
 	if err != nil {
 		// The container asked for this image when it was made, so its absence is the server's fault.
 		return nil, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
@@ -224,7 +226,9 @@ func (l *Lease) attach(ctx context.Context) (*sandbox.Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ws.Attach(ctx); err != nil {
+	if err := ws.Attach(ctx); errors.Is(err, sandbox.ErrDamaged) {
+		return nil, errors.Join(l.lost(ctx), err)
+	} else if err != nil {
 		return nil, capacity(fmt.Errorf("attach workspace of container %s: %w", l.c.ID, err))
 	}
 	l.live.mu.Lock()
@@ -242,11 +246,7 @@ func (l *Lease) workspace(ctx context.Context) (*sandbox.Workspace, error) {
 		if !errors.Is(err, os.ErrNotExist) {
 			return ws, err
 		}
-		if err := setState(ctx, s.DB, c.ID, StateActive, StateLost); err != nil {
-			return nil, err
-		}
-		c.State = StateLost
-		return nil, lostError(c.ID)
+		return nil, l.lost(ctx)
 	}
 	// A crash between Create and the row leaves an image without data: begin anew.
 	if err := s.Workspaces.Remove(string(c.ID)); err != nil {
@@ -256,11 +256,20 @@ func (l *Lease) workspace(ctx context.Context) (*sandbox.Workspace, error) {
 	if err != nil {
 		return nil, capacity(fmt.Errorf("create workspace of container %s: %w", c.ID, err))
 	}
-	if err := setWorkspace(ctx, s.DB, c.ID); err != nil {
+	if err := setWorkspace(ctx, s.DB, c.ID, true); err != nil {
 		return nil, err
 	}
 	c.hasWorkspace = true
 	return ws, nil
+}
+
+// lost ends a container whose files are gone for good, and gives the error that says so.
+func (l *Lease) lost(ctx context.Context) error {
+	if err := setState(ctx, l.s.DB, l.c.ID, StateActive, StateLost); err != nil {
+		return err
+	}
+	l.c.State = StateLost
+	return lostError(l.c.ID)
 }
 
 // capacity answers a full host with 529, which clients retry; other errors pass.
@@ -365,20 +374,4 @@ func (s *Service) forget(v *live) {
 	if v.waiting == 0 || v.closed {
 		delete(s.lives, v.id)
 	}
-}
-
-// syncLive makes what a turn wrote durable. A workspace that cannot be synced is still on disk as far as the kernel has
-// written it, so the turn's answer does not depend on it.
-func (s *Service) syncLive(ctx context.Context, v *live) {
-	v.mu.Lock()
-	ws := v.ws
-	v.mu.Unlock()
-	if ws == nil || !v.dirty {
-		return
-	}
-	if err := ws.Sync(ctx); err != nil {
-		s.log().WarnContext(ctx, "sync workspace", "container_id", v.id, "error", err)
-		return
-	}
-	v.dirty = false
 }

@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -40,19 +41,22 @@ type Service struct {
 	Ping        time.Duration // between signs of life of a quiet exec; 0 = 10 s
 	SweepEvery  time.Duration // pace of the background loop; 0 = 1 s
 
-	// MaxFile bounds a file that the direct door takes or gives; 0 = 500 MiB.
+	// MaxFile bounds an output file, and a file that the direct door takes or gives; 0 = 500 MiB.
 	MaxFile int64
 
 	// Admit is asked before a sandbox is made; an error refuses it (wire.Overloaded). nil = everything is admitted.
-	Admit func(ctx context.Context, live int) error
+	Admit func(ctx context.Context) error
 	// AdmitNew is asked before a container is made. nil = always.
 	AdmitNew func() error
 
 	Now func() time.Time // nil = time.Now
 	Log *slog.Logger     // nil = discard
 
-	mu    sync.Mutex
-	lives map[ID]*live
+	sync func(context.Context, *sandbox.Workspace) error // replaced by tests; nil = its Sync
+
+	mu       sync.Mutex
+	lives    map[ID]*live
+	deleting map[ID]bool // deletions at work in this process
 
 	loop loop
 }
@@ -114,7 +118,7 @@ func (s *Service) newContainer(caller tenant.Caller, image string, ttl time.Dura
 		return nil, wire.Invalid("expires_after_seconds: %d is outside %d to %d", int64(ttl/time.Second),
 			int64(MinExpiresAfter/time.Second), int64(or(s.MaxAge, defaultMaxAge)/time.Second))
 	}
-	img, err := s.image(image)
+	img, err := s.Image(image)
 	if err != nil {
 		return nil, err
 	}
@@ -197,8 +201,9 @@ func (s *Service) List(ctx context.Context, caller tenant.Caller, p ListParams) 
 	return page, nil
 }
 
-// Delete ends a container. When it returns its processes and its workspace are gone and its id answers like one that
-// never existed. A running turn is cut off: deleting is how an owner stops what a container does.
+// Delete ends a container. When it returns without an error its processes and its workspace are gone. In every case its
+// id answers like one that never existed; what failed is done again by the background loop. A running turn is cut off:
+// deleting is how an owner stops what a container does.
 func (s *Service) Delete(ctx context.Context, caller tenant.Caller, id ID) error {
 	if err := id.Validate(); err != nil {
 		return err
@@ -206,10 +211,37 @@ func (s *Service) Delete(ctx context.Context, caller tenant.Caller, id ID) error
 	if _, err := load(ctx, s.DB, caller, id); err != nil {
 		return err
 	}
-	if err := setState(ctx, s.DB, id, "", StateDeleting); err != nil {
+	done, ok := s.beginDelete(id)
+	if !ok {
+		return wire.NotFound()
+	}
+	defer done()
+	err := setState(ctx, s.DB, id, "", StateDeleting)
+	if errors.Is(err, db.ErrStale) {
+		return wire.NotFound() // deleted since it was read
+	}
+	if err != nil {
 		return err
 	}
 	return s.finishDelete(context.WithoutCancel(ctx), id)
+}
+
+// beginDelete claims a deletion for the caller; false = it is at work already.
+func (s *Service) beginDelete(id ID) (done func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deleting[id] {
+		return nil, false
+	}
+	if s.deleting == nil {
+		s.deleting = make(map[ID]bool)
+	}
+	s.deleting[id] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.deleting, id)
+	}, true
 }
 
 func (s *Service) finishDelete(ctx context.Context, id ID) error {
@@ -235,8 +267,9 @@ func (s *Service) discard(ctx context.Context, id ID) {
 	}
 }
 
-// image resolves the name of a root file system; an unknown name is the caller's mistake.
-func (s *Service) image(name string) (*rootfs.Image, error) {
+// Image resolves the name of a root file system, the empty one to the default; an unknown name is the caller's mistake.
+// Errors of both kinds match rootfs.ErrNotFound.
+func (s *Service) Image(name string) (*rootfs.Image, error) {
 	if name == "" {
 		name = s.DefaultRootFS
 	}

@@ -106,12 +106,12 @@ func saveUse(ctx context.Context, d *db.DB, c *Container) error {
 	})
 }
 
-// setState moves a row from one state to another; an empty from means any but deleted.
+// setState moves a row from one state to another; an empty from means any but those of a deletion.
 func setState(ctx context.Context, d *db.DB, id ID, from, to State) error {
 	return write(ctx, d, "set container "+string(id)+" "+string(to), func(ctx context.Context, tx db.Tx) error {
 		q := tx.NewUpdate().Model((*row)(nil)).Set("state = ?", to).Where("id = ?", string(id))
 		if from == "" {
-			q = q.Where("state <> ?", StateDeleted)
+			q = q.Where("state NOT IN ('deleting', 'deleted')")
 		} else {
 			q = q.Where("state = ?", from)
 		}
@@ -132,9 +132,9 @@ func bury(ctx context.Context, d *db.DB, id ID) error {
 	})
 }
 
-func setWorkspace(ctx context.Context, d *db.DB, id ID) error {
+func setWorkspace(ctx context.Context, d *db.DB, id ID, has bool) error {
 	return write(ctx, d, "note workspace of container "+string(id), func(ctx context.Context, tx db.Tx) error {
-		res, err := tx.NewUpdate().Model((*row)(nil)).Set("has_workspace = ?", true).Where("id = ?", string(id)).Exec(ctx)
+		res, err := tx.NewUpdate().Model((*row)(nil)).Set("has_workspace = ?", has).Where("id = ?", string(id)).Exec(ctx)
 		return db.MustChange(res, err)
 	})
 }
@@ -170,6 +170,23 @@ func markExpired(ctx context.Context, d *db.DB, id ID, now time.Time) (bool, err
 	return err == nil, err
 }
 
+// unfinished lists containers of one instance whose end was begun and not finished: deletions, and expired ones that
+// still have a workspace. It is for the background loop, which acts for every owner.
+func unfinished(ctx context.Context, d *db.DB, home string) ([]*Container, error) {
+	var rows []row
+	err := d.Read().NewSelect().Model(&rows).Where("container.home = ?", home).
+		Where("container.state = 'deleting' OR container.state = 'expired' AND container.has_workspace").
+		OrderExpr("container.id").Limit(1000).Scan(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list unfinished containers: %w", err)
+	}
+	out := make([]*Container, len(rows))
+	for i := range rows {
+		out[i] = rows[i].container()
+	}
+	return out, nil
+}
+
 // mine lists the containers of one instance that have not ended, whoever owns them, for the start.
 func mine(ctx context.Context, d *db.DB, home string) ([]*Container, error) {
 	var rows []row
@@ -192,10 +209,11 @@ type inputRow struct {
 	FileID      string      `bun:"file_id,pk"`
 	Path        string      `bun:"path"`
 	CreatedAt   wire.Micros `bun:"created_at"`
+	Size        int64       `bun:"size_bytes"`
 }
 
 func addInput(ctx context.Context, d *db.DB, id ID, in Input, now time.Time) error {
-	r := inputRow{ContainerID: string(id), FileID: in.FileID, Path: in.Path, CreatedAt: wire.MicrosOf(now)}
+	r := inputRow{ContainerID: string(id), FileID: in.FileID, Path: in.Path, CreatedAt: wire.MicrosOf(now), Size: in.size}
 	return write(ctx, d, "note input of container "+string(id), func(ctx context.Context, tx db.Tx) error {
 		_, err := tx.NewInsert().Model(&r).Exec(ctx)
 		return err
@@ -211,7 +229,7 @@ func inputs(ctx context.Context, d *db.DB, id ID) ([]Input, error) {
 	}
 	out := make([]Input, len(rows))
 	for i, r := range rows {
-		out[i] = Input{FileID: r.FileID, Path: r.Path}
+		out[i] = Input{FileID: r.FileID, Path: r.Path, size: r.Size}
 	}
 	return out, nil
 }

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"regexp"
 	"strconv"
-	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
@@ -245,16 +244,8 @@ func (s *Service) ServeDownload(w http.ResponseWriter, r *http.Request, c tenant
 		return err
 	}
 	writeHead(w, f, rg)
-	return errors.Join(send(w, body, rg.length), body.Close())
+	return errors.Join(wire.Send(w, body, rg.length), body.Close())
 }
-
-const (
-	// sendPiece and sendStall bound how slow a client may be: a piece in five minutes. The kernel takes a few
-	// MiB ahead of the client, and gives no sign of life until a good part of that has been read, so a
-	// shorter limit would cut clients that read slowly and steadily.
-	sendPiece = 1 << 20
-	sendStall = 5 * time.Minute
-)
 
 // writeHead sends the headers. The type is what was stored and never guessed by a browser; a page among the
 // outputs can neither run scripts nor be shown in place.
@@ -274,22 +265,6 @@ func writeHead(w http.ResponseWriter, f *File, rg byteRange) {
 	}
 	h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", rg.start, rg.start+rg.length-1, f.Size))
 	w.WriteHeader(http.StatusPartialContent)
-}
-
-// send copies length bytes to the client at the client's speed. Going piece by piece keeps the limit on
-// silence, and each piece can still be handed to the kernel as a whole.
-func send(w http.ResponseWriter, body io.Reader, length int64) error {
-	rc := http.NewResponseController(w)
-	for length > 0 {
-		n := min(length, sendPiece)
-		_ = rc.SetWriteDeadline(time.Now().Add(sendStall)) // writers without deadlines are test recorders
-		if _, err := io.CopyN(w, body, n); err != nil {
-			return fmt.Errorf("send file: %w", err)
-		}
-		length -= n
-	}
-	_ = rc.SetWriteDeadline(time.Time{}) // the connection may serve further requests
-	return nil
 }
 
 func clip(s string, n int) string {

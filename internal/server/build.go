@@ -88,7 +88,7 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 
 func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
 	p.driver, err = drivers.New(or(cfg.Sandbox.Driver, "auto"), drivers.Options{
-		Host: sandbox.Host{ID: p.data.instance, RunDir: p.data.file("run"), Log: log},
+		Host: sandbox.Host{ID: p.data.instance, RunDir: p.data.file("run"), CgroupParent: cfg.Sandbox.CgroupParent, Log: log},
 	})
 	if err != nil {
 		return err
@@ -121,6 +121,9 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	if !caps.Freeze {
 		p.containers.IdleFreeze = -1
 	}
+	if err := p.containers.Workspaces.Sweep(); err != nil {
+		return fmt.Errorf("sweep half-made workspaces: %w", err)
+	}
 	r, err := p.containers.Recover(ctx)
 	if err != nil {
 		return err
@@ -138,7 +141,7 @@ func (p *parts) openMessages(cfg *Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	lib, err := p.library(cfg)
+	lib, err := p.library()
 	if err != nil {
 		return err
 	}
@@ -203,12 +206,8 @@ func namedUpstream(cfg *Config, u Upstream) (upstream.Config, error) {
 
 // library is what the tool description promises to the model: read from the default image. Without an image there is
 // nothing to promise, and the first container says what is missing.
-func (p *parts) library(cfg *Config) (codeexec.Library, error) {
-	store := p.containers.RootFS
-	img, err := store.Default()
-	if cfg.Sandbox.RootFS != "" {
-		img, err = store.Get(cfg.Sandbox.RootFS)
-	}
+func (p *parts) library() (codeexec.Library, error) {
+	img, err := p.containers.Image("")
 	if errors.Is(err, rootfs.ErrNotFound) {
 		return codeexec.Library{}, nil
 	}

@@ -13,7 +13,7 @@ type Config struct {
 	Listen      string `yaml:"listen"`                // address of the API
 	Data        string `yaml:"data"`                  // data folder
 	Upstream    string `yaml:"upstream"`              // anthropic, a URL, script, or a name from upstreams; empty = anthropic if a key is set
-	AdminListen string `yaml:"admin_listen"`          // address of the admin routes; empty = the API's own listener when that is on loopback
+	AdminListen string `yaml:"admin_listen"`          // address of the admin routes; empty = the API's own, on loopback and without a proxy; else 127.0.0.1:8788
 	Database    string `yaml:"database" secret:"url"` // postgres:// URL; empty = SQLite in the data folder
 	Blobs       string `yaml:"blobs" secret:"url"`    // s3:// URL or a folder; empty = in the data folder
 	RootFS      string `yaml:"rootfs"`                // folder of root file systems, shared by all data folders
@@ -64,6 +64,9 @@ type Sandbox struct {
 	OpenFiles         int           `yaml:"open_files"`
 	Wall              time.Duration `yaml:"wall"` // time limit of one command
 	OutputBytes       int64         `yaml:"output_bytes"`
+	// CgroupParent is the cgroup below which sandboxes get theirs, from the root of each hierarchy, e.g. /airlock; empty =
+	// the server's own, and on cgroup v2 a fresh group at the top where that is refused.
+	CgroupParent string `yaml:"cgroup_parent"`
 	// MemoryReserve is what sandboxes must leave to the host; 0 = the larger of 2 GiB and 10 %, at most a quarter.
 	MemoryReserve int64 `yaml:"memory_reserve"`
 }

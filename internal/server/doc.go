@@ -8,9 +8,11 @@
 // running ones get Config.ShutdownGrace. Close gives everything back. Open, Serve and Close work inside another program;
 // that is how `airlock ask` and `airlock demo` use it.
 //
-// Goroutines: one per listener, one that ends a drain, the background loop of the container service, and net/http's own.
+// Goroutines: one per listener, one that ends a drain, one that runs the sweeps of the stores, the background loop of the
+// container service, and net/http's own.
 //
 // Files: config.go settings and defaults; load.go where they come from; build.go the wiring; instance.go data folder,
-// lock and instance id; routes.go the table; middleware.go what surrounds a handler; refuse.go set-ups that are refused;
-// health.go; metrics.go; openapi.go; server.go life cycle.
+// lock and instance id; routes.go the table; middleware.go what surrounds a handler; gate.go turns and their drain;
+// guard.go memory and disk; refuse.go set-ups that are refused; library.go what the tool description promises; sweep.go the
+// sweeps of the stores; version.go which build this is; health.go; metrics.go; openapi.go; server.go life cycle.
 package server

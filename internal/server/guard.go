@@ -34,7 +34,7 @@ func reserveFor(total int64) int64 { return min(max(2<<30, total/10), total/4) }
 
 // admitSandbox is asked before a sandbox starts. Available memory counts what all sandboxes use now; limits are not
 // summed, since most of them are never reached.
-func (g *guard) admitSandbox(context.Context, int) error {
+func (g *guard) admitSandbox(context.Context) error {
 	if err := g.admitWrite(); err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func TestMemoryGuardKeepsTheReserve(t *testing.T) {
 			diskUsed: func(string) (float64, error) { return 0, nil },
 			memory:   func() (int64, int64, error) { return tt.total, tt.available, nil },
 		}
-		if err := g.admitSandbox(t.Context(), 0); (err == nil) != tt.ok {
+		if err := g.admitSandbox(t.Context()); (err == nil) != tt.ok {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}

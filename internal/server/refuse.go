@@ -75,6 +75,8 @@ func (c *Config) checkSharedKernel(driver string, appsWithKeys int) error {
 	switch {
 	case !isLoopback(c.Listen):
 		why = "the server listens beyond this machine (" + c.Listen + ")"
+	case c.TLS.BehindProxy != "":
+		why = "a proxy serves it to other machines (tls.behind_proxy)"
 	case appsWithKeys > 1:
 		why = fmt.Sprintf("%d apps have keys", appsWithKeys)
 	default:
@@ -89,9 +91,10 @@ func (c *Config) mayAddApp(driver string) func() error {
 	return func() error { return c.checkSharedKernel(driver, 2) }
 }
 
-// adminAddress is where the admin routes answer; empty = on the API's own listener.
+// adminAddress is where the admin routes answer; empty = on the API's own listener. A proxy forwards what strangers send,
+// so what it reaches is no place for them, even on loopback.
 func (c *Config) adminAddress() string {
-	if c.AdminListen != "" || isLoopback(c.Listen) {
+	if c.AdminListen != "" || isLoopback(c.Listen) && c.TLS.BehindProxy == "" {
 		return c.AdminListen
 	}
 	return "127.0.0.1:8788"

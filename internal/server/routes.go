@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 // Route is one line of the table.
@@ -33,7 +34,7 @@ const (
 const (
 	noBody     = 0
 	smallBody  = 1 << 20
-	jsonBody   = 32 << 20
+	jsonBody   = wire.MaxJSONBody
 	formExtra  = 1 << 20 // what a form adds to the file in it
 	everyone   = tenant.KindNone
 	apiKey     = tenant.KindAPIKey

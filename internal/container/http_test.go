@@ -1,0 +1,128 @@
+package container_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/container"
+	"github.com/airlock-sandbox/airlock/internal/container/containertest"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// serve puts the routes that work in a container on a server, for the first caller.
+func serve(t *testing.T, e *containertest.Env) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request, tenant.Caller) error{
+		"POST /{id}/exec": e.ServeExec, "GET /{id}/files/{path...}": e.ServeGetFile, "PUT /{id}/files/{path...}": e.ServePutFile,
+	} {
+		mux.Handle(pattern, wire.Handler(e.Log, func(w http.ResponseWriter, r *http.Request) error { return h(w, r, e.Caller) }))
+	}
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func request(t *testing.T, method, url, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// A ping before the turn is held would send the status 200, and with it take the 429 away.
+func TestExecInABusyContainerAnswers429HoweverLongItWaited(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		e.Ping, e.BusyWait = time.Millisecond, 100*time.Millisecond
+		c := create(t, e, container.CreateParams{})
+		l := acquire(t, e, c.ID)
+		defer l.Release(t.Context())
+		code, body := request(t, "POST", serve(t, e).URL+"/"+string(c.ID)+"/exec", `{"command":"true"}`)
+		if code != 429 || !strings.Contains(body, container.CodeBusy) {
+			t.Errorf("%d %s", code, body)
+		}
+	})
+}
+
+func TestSizeLimitsAreNamedAsTheyAreSet(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		e.MaxFile = 3 << 10
+		e.Limits.Inodes = 20_000
+		c := create(t, e, container.CreateParams{})
+		e.Sh(t, c.ID, "truncate -s 3K fits; truncate -s 4K big; mkdir many; touch many/f{1..10001}")
+		url := serve(t, e).URL + "/" + string(c.ID) + "/files/workspace/"
+		for _, tt := range []struct {
+			method, path, body string
+			code               int
+			names              string
+		}{
+			{"GET", "fits", "", 200, ""},
+			{"GET", "big", "", 413, "limit of 3 KiB"},
+			{"PUT", "new", strings.Repeat("x", 4<<10), 413, "limit of 3 KiB"},
+			{"GET", "many?list=1", "", 400, "10000 entries"},
+		} {
+			code, body := request(t, tt.method, url+tt.path, tt.body)
+			if code != tt.code || !strings.Contains(body, tt.names) {
+				t.Errorf("%s %s: %d %.300s", tt.method, tt.path, code, body)
+			}
+		}
+	})
+}
+
+// A client that neither reads nor sends holds its turn. A deletion ends that, too.
+func TestDeleteDoesNotWaitForASilentClient(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ head, first string }{
+		"download": {"GET /%s/files/workspace/big HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 200 OK\r\n"},
+		"upload": {
+			"PUT /%s/files/workspace/new HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n",
+			"HTTP/1.1 100 Continue\r\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, func(t *testing.T, e *containertest.Env) {
+				c := create(t, e, container.CreateParams{})
+				e.Sh(t, c.ID, "truncate -s 48M big")
+				conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", serve(t, e).Listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if _, err := fmt.Fprintf(conn, tt.head, c.ID); err != nil {
+					t.Fatal(err)
+				}
+				// The first line is out when the turn is held.
+				if line, err := bufio.NewReaderSize(conn, 16).ReadString('\n'); err != nil || line != tt.first {
+					t.Fatalf("%q, %v", line, err)
+				}
+				if err := e.Delete(t.Context(), e.Caller, c.ID); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

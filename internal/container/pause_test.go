@@ -1,0 +1,114 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+)
+
+// stubborn is an instance that does not freeze, or does not thaw either.
+type stubborn struct {
+	calls     []bool
+	unlimited bool // a call had no time limit
+	thawErr   error
+}
+
+func (s *stubborn) SetFrozen(ctx context.Context, frozen bool) error {
+	s.calls = append(s.calls, frozen)
+	if _, ok := ctx.Deadline(); !ok {
+		s.unlimited = true
+	}
+	if frozen {
+		return context.DeadlineExceeded
+	}
+	return s.thawErr
+}
+
+func (s *stubborn) Usage(context.Context) (sandbox.Usage, error) { return sandbox.Usage{}, nil }
+
+func (s *stubborn) Exited() (<-chan struct{}, func() bool) { return nil, func() bool { return false } }
+
+func (s *stubborn) Destroy(context.Context) error { return nil }
+
+func TestFreezeThatFailsIsLimitedUndoneAndNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, thawErr := range []error{nil, errors.New("stuck")} {
+		inst := &stubborn{thawErr: thawErr}
+		s := &Service{Now: func() time.Time { return t0.Add(time.Minute) }}
+		v := newLive("container_x", t0)
+		v.sb = sandbox.New(sandbox.Spec{}, nil, inst)
+		if err := s.sweepOne(t.Context(), v); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, thawErr) && thawErr != nil {
+			t.Errorf("first pass: %v", err)
+		}
+		if err := s.sweepOne(t.Context(), v); err != nil {
+			t.Errorf("second pass: %v", err)
+		}
+		if !slices.Equal(inst.calls, []bool{true, false}) || inst.unlimited {
+			t.Errorf("calls %v, without a limit %v", inst.calls, inst.unlimited)
+		}
+		// Only what may still stand is thawed by the next use.
+		if v.frozen != (thawErr != nil) {
+			t.Errorf("thaw error %v: frozen %v", thawErr, v.frozen)
+		}
+	}
+}
+
+func TestSyncThatHangsIsLeftBehindAndCoversNoLaterWrite(t *testing.T) {
+	t.Parallel()
+	begun, goOn := make(chan struct{}, 2), make(chan struct{})
+	s := &Service{sync: func(context.Context, *sandbox.Workspace) error {
+		begun <- struct{}{}
+		<-goOn
+		return nil
+	}}
+	v := newLive("container_x", t0)
+	v.ws = &sandbox.Workspace{}
+	v.soil()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.syncLive(ctx, v) // returns, which is the point
+	<-begun
+	if err := s.save(ctx, v); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting for the sync that hangs: %v", err)
+	}
+	v.soil()
+	later := make(chan error)
+	go func() { later <- s.save(t.Context(), v) }()
+	close(goOn)
+	if err := <-later; err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-begun:
+	default:
+		t.Error("a write after the sync began was not synced")
+	}
+	if run, _ := s.saveOnce(t.Context(), v); run != nil {
+		t.Error("a clean workspace is synced again")
+	}
+}
+
+func TestSyncThatFailsIsRepeated(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("bad disk")
+	n := 0
+	s := &Service{sync: func(context.Context, *sandbox.Workspace) error {
+		if n++; n == 1 {
+			return bad
+		}
+		return nil
+	}}
+	v := newLive("container_x", t0)
+	v.ws = &sandbox.Workspace{}
+	v.soil()
+	if err := s.save(t.Context(), v); !errors.Is(err, bad) {
+		t.Errorf("first: %v", err)
+	}
+	if err := s.save(t.Context(), v); err != nil || n != 2 {
+		t.Errorf("second: %v after %d", err, n)
+	}
+}
