@@ -9,7 +9,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
 	"github.com/airlock-sandbox/airlock/internal/file"
@@ -97,20 +96,11 @@ type fileStore interface {
 	Open(ctx context.Context, c tenant.Caller, id file.ID) (*file.File, io.ReadCloser, error)
 }
 
-// loadFiles checks every file of the request in one query, puts uploads into
-// the container and reads the documents and images that go to the model.
-func (s *Service) loadFiles(ctx context.Context, c tenant.Caller, r *request, p place) (loaded, error) {
+// loadFiles puts the uploads among the checked files into the container and
+// reads the documents and images that go to the model.
+func (s *Service) loadFiles(ctx context.Context, c tenant.Caller, r *request, known map[file.ID]*file.File, p place) (loaded, error) {
 	l := loaded{paths: map[string]string{}, sources: map[string]*claude.Node{}}
-	if len(r.refs) == 0 {
-		return l, nil
-	}
-	known, err := s.authorize(ctx, c, r.refs)
-	if err != nil {
-		return l, err
-	}
-	if err := checkSizes(r.refs, known); err != nil {
-		return l, err
-	}
+	var err error
 	for _, ref := range r.refs {
 		f := known[file.ID(ref.ID)]
 		switch {
@@ -128,7 +118,11 @@ func (s *Service) loadFiles(ctx context.Context, c tenant.Caller, r *request, p 
 	return l, nil
 }
 
+// authorize checks every file of the request in one query.
 func (s *Service) authorize(ctx context.Context, c tenant.Caller, refs []claude.FileRef) (map[file.ID]*file.File, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
 	var ids, quoted []file.ID
 	seen := map[claude.FileRef]bool{}
 	for _, ref := range refs {
@@ -146,23 +140,7 @@ func (s *Service) authorize(ctx context.Context, c tenant.Caller, refs []claude.
 	if err != nil {
 		return nil, err
 	}
-	now := s.now()
-	for _, id := range ids {
-		f := known[id]
-		if f == nil {
-			return nil, wire.NotFound()
-		}
-		if f.Expired(now) {
-			return nil, expired()
-		}
-	}
-	return known, nil
-}
-
-func expired() error {
-	e := wire.NotFound().WithCode("file_expired")
-	e.Message = "A file of the request has expired; upload it again."
-	return e
+	return known, checkSizes(refs, known)
 }
 
 func checkSizes(refs []claude.FileRef, known map[file.ID]*file.File) error {
@@ -241,13 +219,6 @@ func (r *request) holder(refPath string) string {
 	return block.Type()
 }
 
-func (s *Service) now() time.Time {
-	if s.Now == nil {
-		return time.Now()
-	}
-	return s.Now()
-}
-
 func (s *Service) files() fileStore {
 	if s.store != nil {
 		return s.store
@@ -264,7 +235,11 @@ func (s *Service) count(ctx context.Context, c tenant.Caller, r *request) (*clau
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	files, err := s.loadFiles(ctx, c, r, nil)
+	known, err := s.authorize(ctx, c, r.refs)
+	if err != nil {
+		return nil, err
+	}
+	files, err := s.loadFiles(ctx, c, r, known, nil)
 	if err != nil {
 		return nil, err
 	}

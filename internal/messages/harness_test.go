@@ -111,12 +111,19 @@ type boxes struct {
 	known    bool // the container exists from the start
 	results  []*claude.Node
 	openErr  error
+	checkErr error
 	acquired []string
 	added    []string
 	ran      []codeexec.Call
 	opened   int
 	released int
 	during   func(ctx context.Context) error
+}
+
+func (b *boxes) Check(context.Context, tenant.Caller, string) error { return b.checkErr }
+
+func (b *boxes) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
 }
 
 func (b *boxes) Acquire(_ context.Context, _ tenant.Caller, id string) (place, error) {

@@ -37,12 +37,25 @@ func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, to re
 	if err := r.check(); err != nil {
 		return err
 	}
+	// What cannot succeed is refused before this request waits for another turn
+	// in the container.
+	if err := s.containers().Check(ctx, c, r.container.ID); err != nil {
+		return err
+	}
+	known, err := s.authorize(ctx, c, r.refs)
+	if err != nil {
+		return err
+	}
 	p, err := s.containers().Acquire(ctx, c, r.container.ID)
 	if err != nil {
 		return err
 	}
 	defer p.Release(ctx)
-	files, err := s.loadFiles(ctx, c, r, p)
+	// Deleting the container ends everything that is done for it, waiting for the
+	// model included.
+	ctx, cancel := p.Context(ctx)
+	defer cancel()
+	files, err := s.loadFiles(ctx, c, r, known, p)
 	if err != nil {
 		return err
 	}

@@ -14,12 +14,17 @@ import (
 
 // places gives out containers for the time of one response.
 type places interface {
+	// Check refuses a container that the caller cannot use, without waiting for
+	// its turn.
+	Check(ctx context.Context, c tenant.Caller, id string) error
 	Acquire(ctx context.Context, c tenant.Caller, id string) (place, error)
 }
 
 // place is the container of one response as the loop sees it; it may not exist
 // yet. Release may be called twice.
 type place interface {
+	// Context is ctx for the work of this response: it ends with the container.
+	Context(ctx context.Context) (context.Context, context.CancelFunc)
 	// Shown is the container as the client is told it, nil while there is none.
 	Shown() *claude.Node
 	// Ensure makes the container exist, Open its sandbox too.
@@ -36,6 +41,22 @@ type leases struct {
 	containers *container.Service
 	limits     codeexec.Limits
 	log        *slog.Logger
+}
+
+func (l leases) Check(ctx context.Context, c tenant.Caller, id string) error {
+	if id == "" {
+		return nil
+	}
+	found, err := l.containers.Get(ctx, c, container.ID(id))
+	if err != nil || found.State == container.StateActive {
+		return err
+	}
+	// It has ended, and Acquire knows what is said about that.
+	lease, err := l.Acquire(ctx, c, id)
+	if err == nil {
+		lease.Release(ctx)
+	}
+	return err
 }
 
 func (l leases) Acquire(ctx context.Context, c tenant.Caller, id string) (place, error) {
