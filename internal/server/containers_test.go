@@ -1,8 +1,10 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -188,3 +190,68 @@ func TestMessagesTurnRunsCodeAndItsContainerGoesOn(t *testing.T) {
 		t.Errorf("files %+v", files.Data)
 	}
 }
+
+// One setting limits a command, whoever starts it, and is what the model is told.
+func TestTimeLimitOfACommandReachesTheTurn(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Sandbox.Wall = time.Second
+	r := start(t, cfg)
+	resp := r.do("POST", "/v1/messages", r.key, map[string]any{
+		"model": "script", "max_tokens": 1000,
+		"tools":    []any{map[string]any{"type": "code_execution_20250825", "name": "code_execution"}},
+		"messages": []any{map[string]any{"role": "user", "content": "```bash\nsleep 100\n```\n"}},
+	})
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 200 || !strings.Contains(string(b), "timed out after 1 s") {
+		t.Errorf("%d %s %v", resp.StatusCode, b, err)
+	}
+}
+
+// The cgroup setting reaches the driver: under a group that does not exist no sandbox can be made.
+func TestCgroupParentReachesTheDriver(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Sandbox.CgroupParent = "/there/is/none"
+	s, err := Open(t.Context(), cfg)
+	if err == nil {
+		t.Error("the setting was ignored", s.Close())
+	}
+}
+
+func TestDeleteEndsATurnThatWaitsForTheModel(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	cfg := testConfig(t)
+	cfg.Upstream = "http://model.invalid"
+	cfg.UpstreamTransport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		close(asked)
+		select {
+		case <-r.Context().Done():
+		case <-answer:
+		}
+		return nil, errors.New("no answer")
+	})
+	defer close(answer)
+	r := start(t, cfg)
+	id := r.container(r.key)
+	status := make(chan int, 1)
+	go func() {
+		status <- r.status("POST", "/v1/messages", r.key, map[string]any{
+			"model": "script", "max_tokens": 1000, "container": id,
+			"tools":    []any{map[string]any{"type": "code_execution_20250825", "name": "code_execution"}},
+			"messages": []any{map[string]any{"role": "user", "content": "hello"}},
+		})
+	}()
+	<-asked
+	if got := r.status("DELETE", "/airlock/v1/containers/"+id, r.key, nil); got != 200 {
+		t.Errorf("delete: %d", got)
+	}
+	if got := <-status; got != 404 {
+		t.Errorf("the turn: %d", got)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -51,10 +51,15 @@ func TestSharedKernelNeedsConsent(t *testing.T) {
 		{"two apps allowed", "127.0.0.1:1", "native", 2, true, true},
 		{"beyond loopback allowed", "10.0.0.1:1", "native", 0, true, true},
 		{"own kernel", "10.0.0.1:1", "gvisor", 9, false, true},
+		{"behind a proxy", "127.0.0.1:1", "native", 0, false, false},
+		{"behind a proxy allowed", "127.0.0.1:1", "native", 0, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := Config{Listen: tt.listen, Sandbox: Sandbox{AllowSharedKernel: tt.allow}}
+			if strings.HasPrefix(tt.name, "behind a proxy") {
+				cfg.TLS.BehindProxy = "127.0.0.0/8"
+			}
 			err := cfg.checkSharedKernel(tt.driver, tt.apps)
 			if (err == nil) != tt.ok {
 				t.Fatalf("got %v, want ok %v", err, tt.ok)
@@ -76,5 +81,10 @@ func TestAdminAddressIsLoopbackUnlessSet(t *testing.T) {
 	}
 	if got := (&Config{Listen: "127.0.0.1:1", AdminListen: "127.0.0.1:2"}).adminAddress(); got != "127.0.0.1:2" {
 		t.Errorf("admin at %q", got)
+	}
+	// A proxy on this machine would hand the admin routes to everybody.
+	behind := Config{Listen: "127.0.0.1:1", TLS: TLS{BehindProxy: "127.0.0.0/8"}}
+	if got := behind.adminAddress(); got != "127.0.0.1:8788" {
+		t.Errorf("behind a proxy: admin at %q", got)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -234,6 +235,31 @@ func TestAdminRoutesAnswerOnTheAdminAddressOnly(t *testing.T) {
 	}
 	if got := r.status("GET", r.AdminURL()+"/v1/files", r.key, nil); got != 404 {
 		t.Errorf("the API on the admin address: %d", got)
+	}
+}
+
+func TestProxyOnThisMachineDoesNotReachAdminRoutes(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.AdminListen, cfg.TLS.BehindProxy = "127.0.0.1:0", "127.0.0.0/8"
+	r := start(t, cfg)
+	for path, key := range map[string]string{"/airlock/v1/apps": r.AdminKey(), "/metrics": ""} {
+		if got := r.status("GET", r.URL()+path, key, nil); got != 404 {
+			t.Errorf("%s on the API's address: %d", path, got)
+		}
+	}
+}
+
+func TestStartSweepsHalfMadeWorkspaces(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	half := filepath.Join(cfg.Data, "workspaces", ".new-1")
+	if err := os.MkdirAll(filepath.Join(half, "workspace"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	start(t, cfg)
+	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what an earlier start left half made: %v", err)
 	}
 }
 
