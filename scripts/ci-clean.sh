@@ -20,6 +20,7 @@ git -C "$base/clone" checkout -q --detach "$(git rev-parse HEAD)"
 cat >"$base/inside" <<'INSIDE'
 set -euo pipefail
 root=$1 goroot=$2 clone=$3
+mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
@@ -40,10 +41,14 @@ keep=()
 for name in GOPROXY GOSUMDB GOFLAGS GOTOOLCHAIN HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy SSL_CERT_FILE NODE_EXTRA_CA_CERTS AIRLOCK_REQUIRE; do
   [ -z "${!name:-}" ] || keep+=("$name=${!name}")
 done
-exec chroot "$root" /usr/bin/env -i "${keep[@]}" CI=true HOME=/empty-home LANG=C.UTF-8 TERM=dumb \
+# Not chroot alone: the kernel refuses user namespaces to a process whose root is not the root of its mounts.
+mkdir "$root/.host"
+cd "$root"
+pivot_root . .host
+exec chroot . /usr/bin/env -i "${keep[@]}" CI=true HOME=/empty-home LANG=C.UTF-8 TERM=dumb \
   PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   GOPATH=/empty-home/go GOCACHE=/empty-home/cache XDG_DATA_HOME=/empty-home/data \
-  bash -c "cd /src/airlock && ${AIRLOCK_CI_COMMAND:-exec bash .ci/run}" </dev/null
+  bash -c "umount -l /.host && cd /src/airlock && ${AIRLOCK_CI_COMMAND:-exec bash .ci/run}" </dev/null
 INSIDE
 goroot=$(go env GOROOT)
 export GOPROXY GOSUMDB GOFLAGS GOTOOLCHAIN
