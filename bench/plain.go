@@ -49,7 +49,7 @@ func bubblewrap(command ...string) []string {
 
 // plainServer keeps uploads as any Go program would: into a file, fsync,
 // rename, fsync of the folder.
-func plainServer(dir string) (url string, stop func() error, err error) {
+func plainServer(ctx context.Context, dir string) (url string, stop func() error, err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
 		if err := keep(r, dir); err != nil {
@@ -57,7 +57,7 @@ func plainServer(dir string) (url string, stop func() error, err error) {
 		}
 	})
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, filepath.Join(dir, "plain")) })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}

@@ -298,8 +298,10 @@ func leaks(ctx context.Context, l *lab, o options) ([]result, error) {
 		}
 	}
 	took := time.Since(start)
-	row := result{Metric: "create, echo and destroy without a trace", Driver: driverName, Value: float64(o.cycles), Unit: "cycles", Budget: "nothing left", OK: true,
-		Note: fmt.Sprintf("%.0f a second", float64(o.cycles)/took.Seconds())}
+	row := result{
+		Metric: "create, echo and destroy without a trace", Driver: driverName, Value: float64(o.cycles), Unit: "cycles", Budget: "nothing left", OK: true,
+		Note: fmt.Sprintf("%.0f a second", float64(o.cycles)/took.Seconds()),
+	}
 	if err := sandboxtest.WaitClean(ctx, l.host.ID, l.dir, before); err != nil {
 		row.OK, row.Note = false, err.Error()
 	}

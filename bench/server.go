@@ -262,7 +262,7 @@ const fileSize = 32 << 20
 // upDown compares with a plain Go server on the same disk. Throughput of
 // files that are new each time, so that nothing is answered from a hash.
 func upDown(ctx context.Context, l *lab, s *server, o options) ([]result, error) {
-	plainURL, stopPlain, err := plainServer(filepath.Dir(l.dir))
+	plainURL, stopPlain, err := plainServer(ctx, filepath.Dir(l.dir))
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func rewriteCases(t *testing.T, tests map[string]bool) {
 			continue
 		}
 		phrases[number] = strings.TrimSpace(parts[1])
-		for _, name := range strings.Split(strings.Join(parts[2:], ""), ",") {
+		for name := range strings.SplitSeq(strings.Join(parts[2:], ""), ",") {
 			if name = strings.TrimSpace(name); tests[name] {
 				covered[number] = append(covered[number], name)
 			}
@@ -92,7 +92,7 @@ func TestEveryCaseIsCoveredOrSaidToBeOpen(t *testing.T) {
 			t.Errorf("case %d names no test and does not stand under \"open:\"", number)
 			continue
 		}
-		for _, name := range strings.Split(parts[2], ",") {
+		for name := range strings.SplitSeq(parts[2], ",") {
 			name = strings.TrimSpace(name)
 			listed[name] = true
 			if !tests[name] {

@@ -268,8 +268,7 @@ func (c *client) send(ctx context.Context, method, path string, contentType stri
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
+		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // the address is named below, once
 		}
 		return nil, fmt.Errorf("%s: %w", c.url, err)

@@ -57,7 +57,7 @@ func (c *client) copyIn(ctx context.Context, n notes, src string, stdin io.Reade
 		if err != nil {
 			return err
 		}
-		defer f.Close() //nolint:errcheck // only read from
+		defer f.Close()
 		info, err := f.Stat()
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func (c *client) copyIn(ctx context.Context, n notes, src string, stdin io.Reade
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, err := n.copy(pw, in, size, "copied", name)
+		err := n.copy(pw, in, size, "copied", name)
 		pw.CloseWithError(err)
 	}()
 	resp, err := c.send(ctx, http.MethodPut, remotePath(id, dst), "application/octet-stream", pr)
@@ -100,7 +100,6 @@ func (c *client) copyOut(ctx context.Context, n notes, id, src, dst string, stdo
 		dst = filepath.Join(dst, path.Base(src))
 	}
 	return save(dst, func(w io.Writer) error {
-		_, err := n.copy(w, resp.Body, resp.ContentLength, "copied", path.Base(src))
-		return err
+		return n.copy(w, resp.Body, resp.ContentLength, "copied", path.Base(src))
 	})
 }

@@ -83,7 +83,7 @@ func (v *demoView) print(format string, args ...any) {
 func wrap(s string, width int) string {
 	var out strings.Builder
 	column := 0
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		switch n := len([]rune(word)); {
 		case column == 0:
 			column = n

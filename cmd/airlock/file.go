@@ -92,7 +92,7 @@ func (c *client) upload(ctx context.Context, n notes, stdin io.Reader, path stri
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close() //nolint:errcheck // only read from
+		defer f.Close()
 		info, err := f.Stat()
 		if err != nil {
 			return nil, err
@@ -135,7 +135,7 @@ func writeForm(form *multipart.Writer, n notes, src io.Reader, name string, size
 	if err != nil {
 		return err
 	}
-	if _, err := n.copy(part, src, size, "uploaded", name); err != nil {
+	if err := n.copy(part, src, size, "uploaded", name); err != nil {
 		return err
 	}
 	return form.Close()
@@ -204,8 +204,7 @@ func newFileDownloadCommand() *cobra.Command {
 	}, func(ctx context.Context, c *client, cmd *cobra.Command, args []string) error {
 		switch out {
 		case "-":
-			_, err := c.content(ctx, notes{w: io.Discard}, args[0], "", cmd.OutOrStdout(), -1)
-			return err
+			return c.content(ctx, notes{w: io.Discard}, args[0], "", cmd.OutOrStdout(), -1)
 		case "":
 			_, path, err := c.download(ctx, newNotes(cmd), args[0], ".")
 			if err != nil {
@@ -215,8 +214,7 @@ func newFileDownloadCommand() *cobra.Command {
 			return err
 		default:
 			return save(out, func(w io.Writer) error {
-				_, err := c.content(ctx, newNotes(cmd), args[0], out, w, -1)
-				return err
+				return c.content(ctx, newNotes(cmd), args[0], out, w, -1)
 			})
 		}
 	})
@@ -234,22 +232,22 @@ func (c *client) download(ctx context.Context, n notes, id, dir string) (remoteF
 	if err != nil {
 		return meta, "", err
 	}
-	if _, err = c.content(ctx, n, id, meta.Filename, f, meta.Size); err != nil {
+	if err = c.content(ctx, n, id, meta.Filename, f, meta.Size); err != nil {
 		return meta, "", errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return meta, f.Name(), f.Close()
 }
 
-func (c *client) content(ctx context.Context, n notes, id, name string, dst io.Writer, size int64) (int64, error) {
+func (c *client) content(ctx context.Context, n notes, id, name string, dst io.Writer, size int64) error {
 	resp, err := c.send(ctx, http.MethodGet, filePath(id)+"/content", "", nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if size < 0 {
 		size = resp.ContentLength
 	}
-	done, err := n.copy(dst, resp.Body, size, "downloaded", name)
-	return done, errors.Join(err, resp.Body.Close())
+	err = n.copy(dst, resp.Body, size, "downloaded", name)
+	return errors.Join(err, resp.Body.Close())
 }
 
 // createBeside makes a new file called name in dir; if there is one already, "name (2).ext" and so on. The name comes from

@@ -30,8 +30,7 @@ func run(args []string) int {
 	if err == nil {
 		return 0
 	}
-	var code exitError
-	if errors.As(err, &code) {
+	if code, ok := errors.AsType[exitError](err); ok {
 		if code.err != nil {
 			fmt.Fprintln(os.Stderr, "airlock:", code.err)
 		}

@@ -95,7 +95,7 @@ func cell(v any) string {
 // printable keeps what a name or a model wrote from controlling the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\t' || r == '\n' || (r >= ' ' && r != 0x7f && !(r >= 0x80 && r < 0xa0) && !isBidiControl(r)) {
+		if r == '\t' || r == '\n' || (r >= ' ' && r != 0x7f && (r < 0x80 || r >= 0xa0) && !isBidiControl(r)) {
 			return r
 		}
 		return '�'
@@ -141,14 +141,14 @@ func (n notes) line(format string, args ...any) {
 }
 
 // copy moves bytes and shows how far it is; size may be -1 for unknown. verb is the finished action, "uploaded".
-func (n notes) copy(dst io.Writer, src io.Reader, size int64, verb, name string) (int64, error) {
+func (n notes) copy(dst io.Writer, src io.Reader, size int64, verb, name string) error {
 	name = printable(name)
 	if !n.fancy {
 		done, err := io.Copy(dst, src)
 		if err == nil {
 			n.line("%s %s (%s)", verb, name, byteCount(done))
 		}
-		return done, err
+		return err
 	}
 	bars := mpb.New(mpb.WithOutput(n.w), mpb.WithWidth(40))
 	bar := bars.AddBar(size,
@@ -158,13 +158,13 @@ func (n notes) copy(dst io.Writer, src io.Reader, size int64, verb, name string)
 	counted, err := bar.ProxyReader(src)
 	if err != nil {
 		bar.Abort(false)
-		return 0, err
+		return err
 	}
 	done, err := io.Copy(dst, counted)
 	if err != nil {
 		bar.Abort(false)
-		return done, err
+		return err
 	}
 	bar.SetTotal(done, true)
-	return done, nil
+	return nil
 }

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// ErrStream: the events do not form one message (no message_start, a second
-// one, a gap in the block indexes, a delta for a block that is not open).
+// ErrStream is the error of events that do not form one message (no
+// message_start, a second one, a gap in the block indexes, a delta for a block
+// that is not open).
 var ErrStream = errors.New("malformed message stream")
 
 // Accumulator adds the events of one stream up to the message they describe.

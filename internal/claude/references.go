@@ -82,12 +82,12 @@ func (w *walker) add(holder, value *Node, path []string) error {
 		return wire.Invalid("%s: a file id is required.", at)
 	}
 	kind := RefOther
-	switch t := holder.Type(); {
-	case t == "container_upload":
+	switch holder.Type() {
+	case "container_upload":
 		kind = RefUpload
-	case t == "file":
+	case "file":
 		kind = RefSource
-	case t == "bash_code_execution_output" || t == "code_execution_output":
+	case "bash_code_execution_output", "code_execution_output":
 		kind = RefQuoted
 	}
 	id := value.Str()

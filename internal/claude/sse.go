@@ -10,7 +10,7 @@ import (
 // MaxFrame is the largest frame a FrameReader accepts, in bytes.
 const MaxFrame = 64 << 20
 
-// ErrFrameTooLarge: the peer sent one frame beyond MaxFrame.
+// ErrFrameTooLarge is the error of a peer that sent one frame beyond MaxFrame.
 var ErrFrameTooLarge = errors.New("sse frame too large")
 
 // Frame is one server-sent event. Event is "" when the peer named none.

@@ -245,10 +245,10 @@ func replace(ctx context.Context, f files, name string, input *claude.Node) (*cl
 
 // replaceOnce replaces a text that must occur exactly once.
 func replaceOnce(s, before, after string) (string, *ToolError) {
-	switch {
-	case before == "":
+	switch before {
+	case "":
 		return "", invalid("old_str: a text that occurs in the file is required.")
-	case before == after:
+	case after:
 		return "", invalid("old_str and new_str are the same; nothing would change.")
 	}
 	i := strings.Index(s, before)

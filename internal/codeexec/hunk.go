@@ -1,6 +1,9 @@
 package codeexec
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // contextLines stand before and after the change in a hunk.
 const contextLines = 3
@@ -82,9 +85,9 @@ func common(a, b []string) [][]int32 {
 	for i := range t {
 		t[i] = make([]int32, len(b)+1)
 	}
-	for i := len(a) - 1; i >= 0; i-- {
+	for i, v := range slices.Backward(a) {
 		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
+			if v == b[j] {
 				t[i][j] = t[i+1][j+1] + 1
 			} else {
 				t[i][j] = max(t[i+1][j], t[i][j+1])

@@ -85,7 +85,7 @@ func variable(s string) (name, rest string) {
 func nameLen(s string) int {
 	for i := range len(s) {
 		c := s[i]
-		if c != '_' && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && (i == 0 || c < '0' || c > '9') {
+		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
 			return i
 		}
 	}

@@ -471,14 +471,18 @@ func TestPaths(t *testing.T) {
 
 func TestEditor(t *testing.T) {
 	t.Parallel()
-	b := &broken{files: map[string][]byte{"/workspace/crlf.txt": []byte("a\r\nb\r\n"), "/workspace/.hidden": nil, "/workspace/bin": []byte("PK\x03\x04\x00\x00"),
-		"/workspace/big.txt": []byte(strings.Repeat("x\n", 80_000)), "/workspace/i.png": []byte("\x89PNG\r\n\x1a\n..."), "/workspace/twice": []byte("aaa")}}
+	b := &broken{files: map[string][]byte{
+		"/workspace/crlf.txt": []byte("a\r\nb\r\n"), "/workspace/.hidden": nil, "/workspace/bin": []byte("PK\x03\x04\x00\x00"),
+		"/workspace/big.txt": []byte(strings.Repeat("x\n", 80_000)), "/workspace/i.png": []byte("\x89PNG\r\n\x1a\n..."), "/workspace/twice": []byte("aaa"),
+	}}
 	steps := []struct{ in, want string }{
 		{`{"command":"create","path":"app.ini","file_text":"[server]\nport = 8080\ndebug = true\nname = demo\n"}`, `{"type":"text_editor_code_execution_create_result","is_file_update":false}`},
 		{`{"command":"create","path":"empty","file_text":null}`, `{"type":"text_editor_code_execution_create_result","is_file_update":false}`},
 		{`{"command":"create","path":"empty"}`, `{"type":"text_editor_code_execution_create_result","is_file_update":true}`},
-		{`{"command":"str_replace","path":"/workspace/app.ini","old_str":"debug = true","new_str":"debug = false"}`,
-			`{"type":"text_editor_code_execution_str_replace_result","old_start":1,"old_lines":4,"new_start":1,"new_lines":4,"lines":[" [server]"," port = 8080","-debug = true","+debug = false"," name = demo"]}`},
+		{
+			`{"command":"str_replace","path":"/workspace/app.ini","old_str":"debug = true","new_str":"debug = false"}`,
+			`{"type":"text_editor_code_execution_str_replace_result","old_start":1,"old_lines":4,"new_start":1,"new_lines":4,"lines":[" [server]"," port = 8080","-debug = true","+debug = false"," name = demo"]}`,
+		},
 		{`{"command":"view","path":"app.ini"}`, `{"type":"text_editor_code_execution_view_result","file_type":"text","content":"[server]\nport = 8080\ndebug = false\nname = demo","num_lines":4,"start_line":1,"total_lines":4}`},
 		{`{"command":"view","path":"app.ini","view_range":[2,-1]}`, `{"type":"text_editor_code_execution_view_result","file_type":"text","content":"port = 8080\ndebug = false\nname = demo","num_lines":3,"start_line":2,"total_lines":4}`},
 		{`{"command":"view","path":"app.ini","view_range":[9,10]}`, `invalid_tool_input view_range: two line numbers from 1 to 4 are required; -1 is the last line.`},
@@ -492,8 +496,10 @@ func TestEditor(t *testing.T) {
 		{`{"command":"str_replace","path":"app.ini","old_str":"e","new_str":"e"}`, `invalid_tool_input old_str and new_str are the same; nothing would change.`},
 		{`{"command":"str_replace","path":"twice","old_str":"aa"}`, `invalid_tool_input old_str occurs 2 times in the file; it must occur exactly once, so give more of the text around it.`},
 		{`{"command":"str_replace","path":"none.ini","old_str":"a"}`, `file_not_found no such file: /workspace/none.ini`},
-		{`{"command":"str_replace","path":"app.ini","old_str":"port = 8080\n"}`,
-			`{"type":"text_editor_code_execution_str_replace_result","old_start":1,"old_lines":4,"new_start":1,"new_lines":3,"lines":[" [server]","-port = 8080"," debug = false"," name = demo"]}`},
+		{
+			`{"command":"str_replace","path":"app.ini","old_str":"port = 8080\n"}`,
+			`{"type":"text_editor_code_execution_str_replace_result","old_start":1,"old_lines":4,"new_start":1,"new_lines":3,"lines":[" [server]","-port = 8080"," debug = false"," name = demo"]}`,
+		},
 		{`{"command":"view","path":"."}`, `{"type":"text_editor_code_execution_view_result","file_type":"text","content":"/workspace/app.ini\n/workspace/big.txt\n/workspace/bin\n/workspace/crlf.txt\n/workspace/empty\n/workspace/i.png\n/workspace/sub/\n/workspace/twice","num_lines":8,"start_line":1,"total_lines":8}`},
 	}
 	for _, s := range steps {

@@ -129,7 +129,7 @@ func asToolError(err error) *ToolError {
 func (r *Runner) outputDir(ctx context.Context, p place, c Call) (id, dir string, err error) {
 	id = c.ID
 	for _, ch := range id {
-		if !(ch >= 'a' && ch <= 'z' || ch >= 'A' && ch <= 'Z' || ch >= '0' && ch <= '9' || ch == '_' || ch == '-') {
+		if (ch < 'a' || ch > 'z') && (ch < 'A' || ch > 'Z') && (ch < '0' || ch > '9') && ch != '_' && ch != '-' {
 			id = ""
 			break
 		}

@@ -186,7 +186,7 @@ func TestCase75EndsOfASandboxAreToldApart(t *testing.T) {
 		}
 	}
 	other := errors.New("other")
-	if got := GoneError(sandbox.ExitCrash, other); got != other {
+	if got := GoneError(sandbox.ExitCrash, other); got != other { //nolint:errorlint // it must come through as it is, not wrapped
 		t.Errorf("another error became %v", got)
 	}
 }

@@ -174,12 +174,10 @@ func MustChange(res sql.Result, err error) error {
 
 // IsUnique says whether err is the violation of a unique constraint.
 func IsUnique(err error) bool {
-	var pe *pgconn.PgError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pe.Code == "23505"
 	}
-	var se *sqlite.Error
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*sqlite.Error](err); ok {
 		return se.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || se.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 	}
 	return false
@@ -187,8 +185,7 @@ func IsUnique(err error) bool {
 
 // redact keeps a password in a connection string out of error texts: pgx puts the whole string there.
 func redact(err error) error {
-	var pe *pgconn.ParseConfigError
-	if errors.As(err, &pe) {
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		return errors.New("the database url cannot be read")
 	}
 	return err

@@ -224,8 +224,7 @@ func (s *Service) ServeDownload(w http.ResponseWriter, r *http.Request, c tenant
 	}
 	rg, err := rangeOf(r.Header, f)
 	if err != nil {
-		var unsatisfiable *wire.Error
-		if errors.As(err, &unsatisfiable) {
+		if _, ok := errors.AsType[*wire.Error](err); ok {
 			w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(f.Size, 10))
 		}
 		return err

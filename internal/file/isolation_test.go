@@ -62,8 +62,11 @@ func TestAppScopeIsSharedInsideTheAppOnly(t *testing.T) {
 			headers []string
 			status  int
 		}{
-			{[]string{"Test-User", "u"}, 200}, {[]string{"Test-User", "v"}, 200}, {nil, 200},
-			{[]string{"Test-App", "two"}, 404}, {[]string{"Test-App", "two", "Test-User", "u", "Test-Scope", "app"}, 404},
+			{[]string{"Test-User", "u"}, 200},
+			{[]string{"Test-User", "v"}, 200},
+			{nil, 200},
+			{[]string{"Test-App", "two"}, 404},
+			{[]string{"Test-App", "two", "Test-User", "u", "Test-Scope", "app"}, 404},
 		} {
 			if r := x.do("GET", "/v1/files/"+id, nil, tt.headers...); r.status != tt.status {
 				t.Errorf("%v: %d, want %d", tt.headers, r.status, tt.status)

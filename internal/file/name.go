@@ -52,7 +52,7 @@ func outputName(name string) string {
 }
 
 // DiskName is the name for the copy of a file in a container: at most 255 bytes, the extension kept, and
-// without the control characters that reorder text, which could make report‮fdp.exe look like a PDF.
+// without the control characters that reorder text, which could make report\u202efdp.exe look like a PDF.
 func DiskName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if badRune(r) || bidiControl(r) || r == utf8.RuneError || r == 0x7f {

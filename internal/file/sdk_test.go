@@ -13,13 +13,12 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/v2"
 	"github.com/anthropics/anthropic-sdk-go/v2/option"
 
+	"github.com/airlock-sandbox/airlock/internal/blob/blobtest"
 	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
-
-	"github.com/airlock-sandbox/airlock/internal/blob/blobtest"
 )
 
 // sdkFixture serves the routes behind real authentication and gives the official client for one app.
@@ -59,13 +58,13 @@ func TestOfficialClientDoesEveryFileCall(t *testing.T) {
 	dbtest.Run(t, func(t *testing.T, d *db.DB) {
 		client, s, c := sdkFixture(t, d)
 		ctx := t.Context()
-		up, err := client.Files.Upload(ctx, anthropic.FileUploadParams{
+		_, err := client.Files.Upload(ctx, anthropic.FileUploadParams{
 			File: anthropic.File(strings.NewReader("a,b\n"), `reports/größe "x".csv`, "text/csv"), ExpiresInSeconds: anthropic.Int(3600),
 		})
 		if err == nil {
 			t.Error("a name with quotes was accepted")
 		}
-		up, err = client.Files.Upload(ctx, anthropic.FileUploadParams{
+		up, err := client.Files.Upload(ctx, anthropic.FileUploadParams{
 			File: anthropic.File(strings.NewReader("a,b\n"), "reports/größe 组.csv", "text/csv"), ExpiresInSeconds: anthropic.Int(3600),
 		})
 		if err != nil || up.Filename != "größe 组.csv" || up.MimeType != "text/csv" || up.SizeBytes != 4 || up.Downloadable || up.ExpiresAt.IsZero() {

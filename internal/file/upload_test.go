@@ -198,8 +198,13 @@ func TestCase40EmptyFilesWorkEverywhere(t *testing.T) {
 func TestCase84PathsInNamesAreCut(t *testing.T) {
 	run(t, func(t *testing.T, x *fixture) {
 		for _, tt := range []struct{ sent, want string }{
-			{`../../etc/passwd`, "passwd"}, {`..\\..\\windows\\x.txt`, "x.txt"}, {`/etc/cron.d/job`, "job"},
-			{`C:\\Users\\me\\a.txt`, "a.txt"}, {`a;id`, "a;id"}, {"a`id`", "a`id`"}, {"-rf", "-rf"},
+			{`../../etc/passwd`, "passwd"},
+			{`..\\..\\windows\\x.txt`, "x.txt"},
+			{`/etc/cron.d/job`, "job"},
+			{`C:\\Users\\me\\a.txt`, "a.txt"},
+			{`a;id`, "a;id"},
+			{"a`id`", "a`id`"},
+			{"-rf", "-rf"},
 		} {
 			got := x.upload(`name="file"; filename="`+tt.sent+`"`, "x")
 			if got["filename"] != tt.want {

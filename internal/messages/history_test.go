@@ -39,7 +39,7 @@ func talk(t *testing.T, lines ...string) []*claude.Node {
 	for _, l := range lines {
 		role, rest, _ := strings.Cut(l, ":")
 		content := claude.NewArray()
-		for _, w := range strings.Fields(rest) {
+		for w := range strings.FieldsSeq(rest) {
 			name, id, _ := strings.Cut(w, "=")
 			var b string
 			switch name {

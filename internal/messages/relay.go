@@ -71,8 +71,10 @@ func (r *relay) pump(ctx context.Context, s *upstream.Stream, first, idle time.D
 const badGateway = 502
 
 func badAnswer(why string) error {
-	return &wire.Error{Type: wire.TypeAPI, Status: badGateway, Message: "The upstream's answer could not be read.",
-		Err: fmt.Errorf("malformed answer of the upstream: %s", why)}
+	return &wire.Error{
+		Type: wire.TypeAPI, Status: badGateway, Message: "The upstream's answer could not be read.",
+		Err: fmt.Errorf("malformed answer of the upstream: %s", why),
+	}
 }
 
 func (r *relay) event(e *claude.Node) error {

@@ -80,7 +80,7 @@ func (s *Sandbox) ExitReason() ExitReason {
 // Destroy kills everything inside and gives the host's resources back, the workspace excepted. It may be repeated.
 func (s *Sandbox) Destroy(ctx context.Context) error {
 	s.fate.set(ExitDestroyed)
-	return errors.Join(s.inst.Destroy(ctx), s.Conn.Close())
+	return errors.Join(s.inst.Destroy(ctx), s.Close())
 }
 
 // Exec runs one command. Timeout and OutputBytes that are zero or above the sandbox's limits become the limits. The error

@@ -245,7 +245,7 @@ func killListed(dirs []string) error {
 		if err != nil {
 			continue // gone, which is what we want
 		}
-		for _, f := range strings.Fields(string(pids)) {
+		for f := range strings.FieldsSeq(string(pids)) {
 			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
 				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
 			}

@@ -59,7 +59,7 @@ func NewRanges(host Host) (*Ranges, error) {
 // Lease takes a free range; ErrCapacity if there is none. It starts at a random slot so that servers rarely meet and a
 // range is rarely used twice in a row.
 func (r *Ranges) Lease() (*IDRange, error) {
-	for i, start := 0, rand.IntN(r.count); i < r.count; i++ {
+	for i, start := 0, rand.IntN(r.count); i < r.count; i++ { //nolint:gosec // where the search begins is no secret
 		n := (start + i) % r.count
 		f, err := lockSlot(filepath.Join(r.dir, fmt.Sprintf("%04d", n)))
 		if errors.Is(err, unix.EWOULDBLOCK) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked: another process holds the lock.
+// ErrLocked is the answer while another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
 // LockFile takes an exclusive lock on a file, which it makes if needed, until the result is closed or the process ends.

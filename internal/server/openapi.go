@@ -84,8 +84,9 @@ func security(k tenant.Kind) []any {
 		return []any{map[string]any{"apiKey": []any{}}, map[string]any{"bearer": []any{}}}
 	case admin:
 		return []any{map[string]any{"adminKey": []any{}}, map[string]any{"bearer": []any{}}}
+	default: // KindNone: no credential
+		return []any{}
 	}
-	return []any{}
 }
 
 func errorSchema() map[string]any {

@@ -246,7 +246,7 @@ func (s *Server) Close() (err error) {
 				err = e
 			}
 		}
-		err = errors.Join(err, s.parts.close(context.Background()))
+		err = errors.Join(err, s.parts.close(context.Background())) //nolint:forbidigo // a Closer has no context; close limits its time itself
 	})
 	return err
 }

@@ -93,8 +93,11 @@ func TestKeyAuthenticatesAsItsAppInEitherHeader(t *testing.T) {
 		}
 		want := tenant.Caller{AppID: a.ID, KeyID: k.ID, Scope: tenant.ScopeUser, Scopes: []string{tenant.ScopeMintTokens}}
 		for _, headers := range [][]string{
-			{"X-Api-Key", secret}, {"Authorization", "Bearer " + secret}, {"Authorization", "bearer  " + secret},
-			{"X-Api-Key", secret, "Authorization", "Bearer " + secret}, {"X-Api-Key", secret, tenant.ScopeHeader, "user"},
+			{"X-Api-Key", secret},
+			{"Authorization", "Bearer " + secret},
+			{"Authorization", "bearer  " + secret},
+			{"X-Api-Key", secret, "Authorization", "Bearer " + secret},
+			{"X-Api-Key", secret, tenant.ScopeHeader, "user"},
 		} {
 			got, err := x.auth(tenant.KindAPIKey, headers...)
 			if err != nil {
@@ -187,9 +190,18 @@ func TestCredentialsMustBeOneAndWellFormed(t *testing.T) {
 		_, a := x.key(tenant.NewKey{App: "one"})
 		_, b := x.key(tenant.NewKey{App: "one"})
 		for _, headers := range [][]string{
-			{}, {"X-Api-Key", ""}, {"Authorization", "Bearer "}, {"Authorization", a}, {"Authorization", "Basic " + a}, {"X-Api-Key", a, "X-Api-Key", a},
-			{"Authorization", "Bearer " + a, "Authorization", "Bearer " + a}, {"X-Api-Key", a, "Authorization", "Bearer " + b}, {"X-Auth-Token", a}, {"Cookie", "key=" + a},
-			{"X-Api-Key", a, "X-Api-Key", b, "Authorization", "Bearer " + a}, {"X-Api-Key", a, "Authorization", "Bearer " + a, "Authorization", "Bearer " + b},
+			{},
+			{"X-Api-Key", ""},
+			{"Authorization", "Bearer "},
+			{"Authorization", a},
+			{"Authorization", "Basic " + a},
+			{"X-Api-Key", a, "X-Api-Key", a},
+			{"Authorization", "Bearer " + a, "Authorization", "Bearer " + a},
+			{"X-Api-Key", a, "Authorization", "Bearer " + b},
+			{"X-Auth-Token", a},
+			{"Cookie", "key=" + a},
+			{"X-Api-Key", a, "X-Api-Key", b, "Authorization", "Bearer " + a},
+			{"X-Api-Key", a, "Authorization", "Bearer " + a, "Authorization", "Bearer " + b},
 			{"X-Api-Key", " " + a + "x"},
 		} {
 			_, err := x.auth(tenant.KindAPIKey, headers...)
@@ -307,7 +319,7 @@ func TestSecretsAreStoredHashedOnly(t *testing.T) {
 
 func TestSecondAppWithAKeyNeedsPermission(t *testing.T) {
 	run(t, func(t *testing.T, x *fixture) {
-		refusal := errors.New("sandbox.allow_shared_kernel: set it to serve more than one app.")
+		refusal := errors.New("sandbox.allow_shared_kernel: set it to serve more than one app")
 		x.s.MayAddApp = func() error { return refusal }
 		for _, name := range []string{"one", "two", "three"} {
 			x.app(name)
@@ -454,9 +466,14 @@ func TestBadNamesScopesAndLifetimesAreNamed(t *testing.T) {
 			n    tenant.NewKey
 			path string
 		}{
-			{tenant.NewKey{}, "app: "}, {tenant.NewKey{App: "none"}, "app: "}, {tenant.NewKey{App: "a\x00"}, "app: "}, {tenant.NewKey{App: "one", Name: "a\n"}, "name: "},
-			{tenant.NewKey{App: "one", Scopes: []string{"tokens:mint", "root"}}, "scopes.1: "}, {tenant.NewKey{App: "one", Scopes: []string{"tokens:mint", "tokens:mint"}}, "scopes.1: "},
-			{tenant.NewKey{App: "one", TTL: time.Second}, "ttl_seconds: "}, {tenant.NewKey{App: "one", TTL: -1}, "ttl_seconds: "},
+			{tenant.NewKey{}, "app: "},
+			{tenant.NewKey{App: "none"}, "app: "},
+			{tenant.NewKey{App: "a\x00"}, "app: "},
+			{tenant.NewKey{App: "one", Name: "a\n"}, "name: "},
+			{tenant.NewKey{App: "one", Scopes: []string{"tokens:mint", "root"}}, "scopes.1: "},
+			{tenant.NewKey{App: "one", Scopes: []string{"tokens:mint", "tokens:mint"}}, "scopes.1: "},
+			{tenant.NewKey{App: "one", TTL: time.Second}, "ttl_seconds: "},
+			{tenant.NewKey{App: "one", TTL: -1}, "ttl_seconds: "},
 		} {
 			_, _, err := x.s.CreateKey(t.Context(), tt.n)
 			wantStatus(t, err, http.StatusBadRequest, tt.path)

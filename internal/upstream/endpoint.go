@@ -109,8 +109,10 @@ func (e *Endpoint) unreadable(err error) error {
 	if err == nil {
 		err = errors.New("answer too large")
 	}
-	return &wire.Error{Type: wire.TypeAPI, Status: http.StatusBadGateway, Message: "The upstream's answer could not be read.",
-		Err: fmt.Errorf("read answer of upstream %s: %w", e.Name, err)}
+	return &wire.Error{
+		Type: wire.TypeAPI, Status: http.StatusBadGateway, Message: "The upstream's answer could not be read.",
+		Err: fmt.Errorf("read answer of upstream %s: %w", e.Name, err),
+	}
 }
 
 // send returns an answer with a success status.

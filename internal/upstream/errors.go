@@ -101,8 +101,10 @@ func (e *Endpoint) callError(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return timeoutError(e.Name, err)
 	}
-	return &wire.Error{Type: wire.TypeAPI, Status: http.StatusBadGateway, RetryAfter: time.Second,
-		Message: "The upstream could not be reached.", Err: fmt.Errorf("call upstream %s: %w", e.Name, err)}
+	return &wire.Error{
+		Type: wire.TypeAPI, Status: http.StatusBadGateway, RetryAfter: time.Second,
+		Message: "The upstream could not be reached.", Err: fmt.Errorf("call upstream %s: %w", e.Name, err),
+	}
 }
 
 func timeoutError(name string, err error) error {

@@ -13,8 +13,9 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
-// ErrEnded: the answer ended before message_stop. Some upstreams leave that
-// event out, so whoever saw a stop reason may take the answer as complete.
+// ErrEnded is the error of an answer that ended before message_stop. Some
+// upstreams leave that event out, so whoever saw a stop reason may take the
+// answer as complete.
 var ErrEnded = errors.New("answer ended before message_stop")
 
 var errSilent = errors.New("answer went silent")

@@ -31,7 +31,7 @@ func Version(h http.Header) (string, error) {
 func Betas(h http.Header) map[string]bool {
 	set := map[string]bool{}
 	for _, v := range h.Values("Anthropic-Beta") {
-		for _, name := range strings.Split(v, ",") {
+		for name := range strings.SplitSeq(v, ",") {
 			if name = strings.TrimSpace(name); name != "" {
 				set[name] = true
 			}

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -322,10 +323,8 @@ func (n *names) add(s string) bool {
 		n.set[s] = struct{}{}
 		return true
 	}
-	for _, have := range n.list {
-		if have == s {
-			return false
-		}
+	if slices.Contains(n.list, s) {
+		return false
 	}
 	n.list = append(n.list, s)
 	if len(n.list) > 16 {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -143,8 +144,7 @@ func AsError(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return Internal(err)
@@ -173,9 +173,7 @@ func ErrorBody(ctx context.Context, err error) []byte {
 	o := errorObject{Type: t, Message: strings.ToValidUTF8(e.Message, "\uFFFD")}
 	if e.Code != "" || len(e.Details) > 0 {
 		o.Details = map[string]any{}
-		for k, v := range e.Details {
-			o.Details[k] = v
-		}
+		maps.Copy(o.Details, e.Details)
 		if e.Code != "" {
 			o.Details["error_code"] = e.Code
 		}

@@ -203,11 +203,20 @@ func TestMuxAnswersUnknownPathsAndMethodsInOurShape(t *testing.T) {
 		status       int
 		allow        string
 	}{
-		{"GET", "/v1/files/a", 200, ""}, {"HEAD", "/v1/files/a", 200, ""}, {"GET", "/v1/files/a%2Fcontent", 200, ""},
-		{"GET", "/nothing", 404, ""}, {"GET", "/", 404, ""}, {"POST", "/v1/files/a/b", 404, ""},
-		{"PUT", "/v1/files/a", 405, "DELETE, GET, HEAD"}, {"GET", "/v1/messages", 405, "POST"},
-		{"GET", "//v1/files/a", 404, ""}, {"GET", "/v1/./files/a", 404, ""}, {"POST", "/v1/files/../messages", 404, ""},
-		{"POST", "/v1/files/%2e%2e/messages", 404, ""}, {"GET", "/v1/files/a/", 404, ""}, {"POST", "/v1/messages;x=1", 404, ""},
+		{"GET", "/v1/files/a", 200, ""},
+		{"HEAD", "/v1/files/a", 200, ""},
+		{"GET", "/v1/files/a%2Fcontent", 200, ""},
+		{"GET", "/nothing", 404, ""},
+		{"GET", "/", 404, ""},
+		{"POST", "/v1/files/a/b", 404, ""},
+		{"PUT", "/v1/files/a", 405, "DELETE, GET, HEAD"},
+		{"GET", "/v1/messages", 405, "POST"},
+		{"GET", "//v1/files/a", 404, ""},
+		{"GET", "/v1/./files/a", 404, ""},
+		{"POST", "/v1/files/../messages", 404, ""},
+		{"POST", "/v1/files/%2e%2e/messages", 404, ""},
+		{"GET", "/v1/files/a/", 404, ""},
+		{"POST", "/v1/messages;x=1", 404, ""},
 		{"BREW", "/v1/messages", 405, "POST"},
 	} {
 		r := do(t, tt.method, url+tt.path, nil)

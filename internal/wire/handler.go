@@ -113,8 +113,7 @@ func logError(log *slog.Logger, r *http.Request, e *Error, err error) {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{slog.String("request_id", RequestID(r.Context())), slog.String("error", e.Error())}
-	var p *panicError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*panicError](err); ok {
 		attrs = append(attrs, slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
 	}
 	log.LogAttrs(r.Context(), level, "request failed", attrs...)

@@ -37,12 +37,10 @@ func ParseJSON(b []byte, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		var te *json.UnmarshalTypeError
-		if errors.As(err, &te) {
+		if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return Invalid("%s: %s does not fit.", pathOr(te.Field, "body"), te.Value)
 		}
-		var we *Error
-		if errors.As(err, &we) {
+		if we, ok := errors.AsType[*Error](err); ok {
 			return we
 		}
 		return Invalid("body: %s.", strings.TrimPrefix(err.Error(), "json: "))

@@ -132,8 +132,7 @@ func multipartError(err error) error {
 		e.Err = err
 		return e
 	}
-	var pe textproto.ProtocolError
-	if errors.As(err, &pe) {
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
 		return Invalid("file: the header of a part is malformed, or the filename in it holds a control character.")
 	}
 	e := AsError(readError(err))

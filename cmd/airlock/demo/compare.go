@@ -161,9 +161,9 @@ func align(old, now []Block) []step {
 	for i := range longest {
 		longest[i] = make([]int, len(now)+1)
 	}
-	for i := len(old) - 1; i >= 0; i-- {
+	for i, o := range slices.Backward(old) {
 		for j := len(now) - 1; j >= 0; j-- {
-			if old[i].raw == now[j].raw {
+			if o.raw == now[j].raw {
 				longest[i][j] = longest[i+1][j+1] + 1
 			} else {
 				longest[i][j] = max(longest[i+1][j], longest[i][j+1])

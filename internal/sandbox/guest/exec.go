@@ -218,8 +218,9 @@ func (fl *follower) handle(f *Frame) (*Exit, error) {
 		return f.Exit, nil
 	case TypeFault:
 		return nil, faultOf(fl.op, nil, f)
+	default:
+		return nil, fl.breach("unexpected " + string(f.Type))
 	}
-	return nil, fl.breach("unexpected " + string(f.Type))
 }
 
 func (fl *follower) breach(what string) error {

@@ -188,8 +188,9 @@ func (d *download) fetch() error {
 		return io.EOF
 	case TypeFault:
 		return faultOf(d.op, d.file, f)
+	default:
+		return d.breach("unexpected " + string(f.Type))
 	}
-	return d.breach("unexpected " + string(f.Type))
 }
 
 // Close gives the rest of the file up.

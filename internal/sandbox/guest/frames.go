@@ -179,18 +179,18 @@ func (r *Reader) Read() (*Frame, error) {
 		}
 		return nil, err
 	}
-	end := bytes.IndexByte(body, '\n')
-	if end < 0 {
+	header, payload, ok := bytes.Cut(body, []byte{'\n'})
+	if !ok {
 		return nil, fmt.Errorf("frame without header: %w", ErrProtocol)
 	}
 	f := new(Frame)
-	if err := json.Unmarshal(body[:end], f); err != nil {
+	if err := json.Unmarshal(header, f); err != nil {
 		return nil, fmt.Errorf("frame header: %w", ErrProtocol)
 	}
 	if f.Type == "" {
 		return nil, fmt.Errorf("frame without type: %w", ErrProtocol)
 	}
-	f.Payload = body[end+1:]
+	f.Payload = payload
 	return f, nil
 }
 

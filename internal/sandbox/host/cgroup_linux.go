@@ -63,7 +63,7 @@ func parseCgroups(mountinfo string) Cgroups {
 		case "cgroup2":
 			c.Unified = mount[4]
 		case "cgroup":
-			for _, option := range strings.Split(super[2], ",") {
+			for option := range strings.SplitSeq(super[2], ",") {
 				if slices.Contains([]string{"memory", "pids", "cpu", "cpuacct", "freezer", "blkio", "cpuset", "devices"}, option) {
 					c.V1[option] = mount[4]
 				}

@@ -89,8 +89,10 @@ func runProbe(ctx context.Context, p probe, o Options) Check {
 		c.Name = p.name
 		return c
 	case <-ctx.Done():
-		return Check{Name: p.name, Status: Fail, Found: "no answer within " + probeLimit.String(),
-			Means: "the kernel or a device hangs on this request; a sandbox would hang on it too"}
+		return Check{
+			Name: p.name, Status: Fail, Found: "no answer within " + probeLimit.String(),
+			Means: "the kernel or a device hangs on this request; a sandbox would hang on it too",
+		}
 	}
 }
 

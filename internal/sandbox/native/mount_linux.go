@@ -85,7 +85,10 @@ var devices = []struct {
 }
 
 var deviceLinks = [][2]string{
-	{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"},
+	{"/proc/self/fd", "fd"},
+	{"/proc/self/fd/0", "stdin"},
+	{"/proc/self/fd/1", "stdout"},
+	{"/proc/self/fd/2", "stderr"},
 	{"pts/ptmx", "ptmx"},
 }
 

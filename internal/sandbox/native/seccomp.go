@@ -13,7 +13,8 @@ import (
 // Return values of a filter program (linux/seccomp.h).
 const (
 	retKill  = 0x8000_0000 // the whole process, SIGSYS
-	retErrno = 0x0005_0000 // plus an errno; plus 0: the call is skipped and reports success
+	retErrno = 0x0005_0000 // plus an errno
+	retSkip  = retErrno    // plus none: the call is skipped and reports success
 	retAllow = 0x7fff_0000
 )
 

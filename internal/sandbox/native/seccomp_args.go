@@ -78,7 +78,7 @@ var conditional = []condition{
 	{"personality", oneOf(0, retErrno|ePERM, 0, 0x8, 0x20000, 0x20008, 0xffff_ffff)},
 	// Threat 60: a limit of one byte, unlike zero, keeps the kernel from starting the host's core dump handler. Code must
 	// not get down to zero; it is told that it did, because shells and tests commonly ask for it.
-	{"setrlimit", noneOf(0, retErrno|0, rlimitCORE)},
+	{"setrlimit", noneOf(0, retSkip, rlimitCORE)},
 	{"prlimit64", []bpf.Instruction{
 		arg(1),
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: rlimitCORE, SkipTrue: 5},
@@ -86,7 +86,7 @@ var conditional = []condition{
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 2},
 		bpf.LoadAbsolute{Off: offArgs + 8*2 + 4, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
-		bpf.RetConstant{Val: retErrno | 0},
+		bpf.RetConstant{Val: retSkip},
 		bpf.RetConstant{Val: retAllow},
 	}},
 }

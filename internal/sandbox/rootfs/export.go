@@ -60,7 +60,7 @@ func (e *exporter) tree(ctx context.Context, dir string) error {
 }
 
 func (e *exporter) entry(root *os.Root, name string, d fs.DirEntry) error {
-	if t := d.Type(); name == "." || !(t.IsRegular() || t.IsDir() || t == fs.ModeSymlink) {
+	if t := d.Type(); name == "." || (!t.IsRegular() && !t.IsDir() && t != fs.ModeSymlink) {
 		return nil
 	}
 	info, err := root.Lstat(name)

@@ -133,7 +133,7 @@ func parseAnswers(text string) Answers {
 // PutProbe puts the hostile program into the workspace, once.
 func (b *Box) PutProbe(ctx context.Context) error {
 	b.probe.Do(func() {
-		f, err := os.Open(b.env.Factory.Probe)
+		f, err := os.Open(b.env.Probe)
 		if err != nil {
 			b.probeErr = fmt.Errorf("open probe: %w", err)
 			return

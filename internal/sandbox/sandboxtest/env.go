@@ -31,8 +31,8 @@ type Factory struct {
 	Part func(ctx context.Context, part string, host sandbox.Host, dir string) *exec.Cmd
 }
 
-// ErrNotTried: an attempt could not be made with what the Factory gives. It is
-// neither held nor not held.
+// ErrNotTried is the answer of an attempt that could not be made with what the
+// Factory gives. It is neither held nor not held.
 var ErrNotTried = errors.New("not tried")
 
 // Env is a driver with its surroundings. Close ends it.

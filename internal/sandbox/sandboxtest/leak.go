@@ -63,9 +63,12 @@ func (s Snapshot) Since(before Snapshot) string {
 		name      string
 		then, now []string
 	}{
-		{"process", before.Processes, s.Processes}, {"cgroup", before.Cgroups, s.Cgroups},
-		{"mount", before.Mounts, s.Mounts}, {"loop device", before.Loops, s.Loops},
-		{"folder", before.Folders, s.Folders}, {"descriptor", before.Descriptors, s.Descriptors},
+		{"process", before.Processes, s.Processes},
+		{"cgroup", before.Cgroups, s.Cgroups},
+		{"mount", before.Mounts, s.Mounts},
+		{"loop device", before.Loops, s.Loops},
+		{"folder", before.Folders, s.Folders},
+		{"descriptor", before.Descriptors, s.Descriptors},
 	} {
 		for _, item := range added(kind.then, kind.now) {
 			fmt.Fprintf(&b, "%s left: %s\n", kind.name, item)

@@ -206,7 +206,7 @@ func destroyInRace(ctx context.Context, e *Env, f *findings) error {
 		return err
 	}
 	err = b.Destroy(ctx)
-	<-done
+	<-done //nolint:errcheck // the command is lost with its sandbox
 	err = errors.Join(err, b.drop(ctx))
 	content, readErr := os.ReadFile(e.SecretFile)
 	f.want(string(content) == e.Secret, "the host's file is %q, %v", content, readErr)
@@ -328,11 +328,15 @@ func hostileTar() ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	entries := []tar.Header{
-		{Name: "/etc/airlock-evil", Typeflag: tar.TypeReg}, {Name: "../../../../etc/airlock-evil", Typeflag: tar.TypeReg},
-		{Name: "/airlock-evil", Typeflag: tar.TypeReg}, {Name: "/tmp/airlock-legal", Typeflag: tar.TypeReg},
-		{Name: "way", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "way/airlock-evil", Typeflag: tar.TypeReg},
+		{Name: "/etc/airlock-evil", Typeflag: tar.TypeReg},
+		{Name: "../../../../etc/airlock-evil", Typeflag: tar.TypeReg},
+		{Name: "/airlock-evil", Typeflag: tar.TypeReg},
+		{Name: "/tmp/airlock-legal", Typeflag: tar.TypeReg},
+		{Name: "way", Typeflag: tar.TypeSymlink, Linkname: "/etc"},
+		{Name: "way/airlock-evil", Typeflag: tar.TypeReg},
 		{Name: "hard", Typeflag: tar.TypeLink, Linkname: "/etc/shadow"},
-		{Name: "node", Typeflag: tar.TypeBlock, Devmajor: 7}, {Name: "suid", Typeflag: tar.TypeReg},
+		{Name: "node", Typeflag: tar.TypeBlock, Devmajor: 7},
+		{Name: "suid", Typeflag: tar.TypeReg},
 	}
 	for _, h := range entries {
 		h.Mode = 0o6755

@@ -77,7 +77,7 @@ func hostileExec(ctx context.Context, answer hostileAnswer, broken bool) error {
 	_, err := conn.Exec(ctx, guest.Command{Argv: []string{"/bin/true"}, Stdout: slow{ctx}, OutputBytes: 1 << 20})
 	switch {
 	case broken && (err == nil || !errors.Is(conn.Err(), guest.ErrProtocol)):
-		return fmt.Errorf("ended with %v, the connection with %v, want ErrProtocol", err, conn.Err())
+		return fmt.Errorf("ended with %v, the connection with %v, want ErrProtocol", err, conn.Err()) //nolint:errorlint // either may be nil
 	case !broken && err != nil:
 		return fmt.Errorf("ended with %w", err)
 	}
@@ -159,7 +159,7 @@ func serverKilled(ctx context.Context, e *Env) error {
 		return err
 	}
 	f.add(killServer(ctx, e, host, dir, &f))
-	next, err := e.Factory.New(host)
+	next, err := e.New(host)
 	if err != nil {
 		return errors.Join(f.err(), err)
 	}
@@ -336,7 +336,7 @@ func fewRanges(ctx context.Context, e *Env, f *findings) (err error) {
 	if err := os.MkdirAll(host.LeaseDir, 0o700); err != nil {
 		return err
 	}
-	driver, err := e.Factory.New(host)
+	driver, err := e.New(host)
 	if err != nil {
 		return err
 	}
@@ -385,7 +385,7 @@ func brokenHost(ctx context.Context, e *Env, f *findings, change func(*sandbox.H
 	host := e.Host
 	host.ID = e.Host.ID + "b"
 	change(&host, filepath.Join(blocked, "below"))
-	driver, err := e.Factory.New(host)
+	driver, err := e.New(host)
 	if err == nil {
 		_, err = driver.Create(ctx, e.spec(nil))
 		f.add(driver.Close(ctx))

@@ -30,7 +30,6 @@ type turn struct {
 	usage  []*claude.Node
 	faults []fault
 	calls  int
-	group  bool
 }
 
 // plan is a parsed script.
@@ -89,7 +88,7 @@ func (b *builder) say(s string) {
 }
 
 func (b *builder) add(a action) error {
-	if b.stopped && !(b.group && a.kind == actEnd) {
+	if b.stopped && (!b.group || a.kind != actEnd) {
 		return errors.New("nothing can follow stop: the next request could not tell how far the script is")
 	}
 	switch a.kind {

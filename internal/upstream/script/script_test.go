@@ -102,29 +102,43 @@ func TestScripts(t *testing.T) {
 		want                string
 	}{
 		{"no fence", allTools, "Please edit my file.", nil, "say(" + sayNoScript + ") end_turn"},
-		{"texts and actions in order", allTools, "one\n```bash\nls\nid\n```\ntwo\n```cell\n1+1\n```\nthree", nil,
-			"say(one) bash_code_execution{\"command\":\"ls\\nid\"} tool_use\nsay(two) code_execution{\"code\":\"1+1\"} tool_use\nsay(three) end_turn"},
+		{
+			"texts and actions in order", allTools, "one\n```bash\nls\nid\n```\ntwo\n```cell\n1+1\n```\nthree", nil,
+			"say(one) bash_code_execution{\"command\":\"ls\\nid\"} tool_use\nsay(two) code_execution{\"code\":\"1+1\"} tool_use\nsay(three) end_turn",
+		},
 		{"done", allTools, "```bash\nls\n```", nil, "bash_code_execution{\"command\":\"ls\"} tool_use\nsay(Done.) end_turn"},
 		{"python is a cell", allTools, "```python\nx\n```", nil, "code_execution{\"code\":\"x\"} tool_use\nsay(Done.) end_turn"},
-		{"python is a here-document", `[{"name":"bash_code_execution"}]`, "```python\nPYTHON\n```", nil,
-			"bash_code_execution{\"command\":\"python3 - <<'PYTHON_'\\nPYTHON\\nPYTHON_\"} tool_use\nsay(Done.) end_turn"},
-		{"cell needs cells", `[{"name":"bash_code_execution"}]`, "```bash\nx\n```\n```cell\nx\n```", nil,
-			"400 scripted model: the script has the action cell, but the request offers no tool for it."},
+		{
+			"python is a here-document", `[{"name":"bash_code_execution"}]`, "```python\nPYTHON\n```", nil,
+			"bash_code_execution{\"command\":\"python3 - <<'PYTHON_'\\nPYTHON\\nPYTHON_\"} tool_use\nsay(Done.) end_turn",
+		},
+		{
+			"cell needs cells", `[{"name":"bash_code_execution"}]`, "```bash\nx\n```\n```cell\nx\n```", nil,
+			"400 scripted model: the script has the action cell, but the request offers no tool for it.",
+		},
 		{"a client's bash", `[{"name":"bash"}]`, "```bash\nls\n```", nil, "bash{\"command\":\"ls\"} tool_use\nsay(Done.) end_turn"},
-		{"editor", allTools, "```view a b.txt\n```\n```create /x\n1\n\n```\n```create /e\n```\n```replace /x\na\n=======\nb\nc\n```", nil,
+		{
+			"editor", allTools, "```view a b.txt\n```\n```create /x\n1\n\n```\n```create /e\n```\n```replace /x\na\n=======\nb\nc\n```", nil,
 			"text_editor_code_execution{\"command\":\"view\",\"path\":\"a b.txt\"} tool_use\n" +
 				"text_editor_code_execution{\"command\":\"create\",\"path\":\"/x\",\"file_text\":\"1\\n\\n\"} tool_use\n" +
 				"text_editor_code_execution{\"command\":\"create\",\"path\":\"/e\",\"file_text\":\"\"} tool_use\n" +
-				"text_editor_code_execution{\"command\":\"str_replace\",\"path\":\"/x\",\"old_str\":\"a\",\"new_str\":\"b\\nc\"} tool_use\nsay(Done.) end_turn"},
-		{"any tool", `[]`, "```tool get_weather\n{\"city\": \"X\"}\n```\n~~~tool empty\n~~~", nil,
-			"get_weather{\"city\":\"X\"} tool_use\nempty{} tool_use\nsay(Done.) end_turn"},
-		{"parallel", allTools, "```parallel\n```\na\n```bash\n1\n```\nb\n```bash\n2\n```\n```end\n```\nc", nil,
-			"say(a) bash_code_execution{\"command\":\"1\"} say(b) bash_code_execution{\"command\":\"2\"} tool_use\nsay(c) end_turn"},
+				"text_editor_code_execution{\"command\":\"str_replace\",\"path\":\"/x\",\"old_str\":\"a\",\"new_str\":\"b\\nc\"} tool_use\nsay(Done.) end_turn",
+		},
+		{
+			"any tool", `[]`, "```tool get_weather\n{\"city\": \"X\"}\n```\n~~~tool empty\n~~~", nil,
+			"get_weather{\"city\":\"X\"} tool_use\nempty{} tool_use\nsay(Done.) end_turn",
+		},
+		{
+			"parallel", allTools, "```parallel\n```\na\n```bash\n1\n```\nb\n```bash\n2\n```\n```end\n```\nc", nil,
+			"say(a) bash_code_execution{\"command\":\"1\"} say(b) bash_code_execution{\"command\":\"2\"} tool_use\nsay(c) end_turn",
+		},
 		{"say", `[]`, "```say 3\n```", nil, "say(w1 w2 w3) end_turn"},
 		{"stop", `[]`, "text\n```stop max_tokens\n```", nil, "say(text) max_tokens"},
 		{"stop in a group", allTools, "```parallel\n```\n```bash\nx\n```\n```stop max_tokens\n```\n```end\n```", nil, "bash_code_execution{\"command\":\"x\"} max_tokens\nsay(Done.) end_turn"},
-		{"longer fences nest", allTools, "````create /s.md\n```bash\nls\n```\n````", nil,
-			"text_editor_code_execution{\"command\":\"create\",\"path\":\"/s.md\",\"file_text\":\"```bash\\nls\\n```\\n\"} tool_use\nsay(Done.) end_turn"},
+		{
+			"longer fences nest", allTools, "````create /s.md\n```bash\nls\n```\n````", nil,
+			"text_editor_code_execution{\"command\":\"create\",\"path\":\"/s.md\",\"file_text\":\"```bash\\nls\\n```\\n\"} tool_use\nsay(Done.) end_turn",
+		},
 		{"unknown info is text", allTools, "```json\n{}\n```", nil, "say(```json\n{}\n```) end_turn"},
 		{"must ends a failed script", allTools, "```bash must\nx\n```\n```bash\ny\n```", []string{`"{\"return_code\":1}"`}, "bash_code_execution{\"command\":\"x\"} tool_use\nsay(" + sayFailed + ") end_turn"},
 		{"must goes on after success", allTools, "```bash must\nx\n```\nfine", []string{`"{\"return_code\":0}"`}, "bash_code_execution{\"command\":\"x\"} tool_use\nsay(fine) end_turn"},

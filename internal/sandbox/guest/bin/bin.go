@@ -19,7 +19,7 @@ import (
 //go:embed *
 var files embed.FS
 
-// ErrNotBuilt: this build was made without a guest for this architecture.
+// ErrNotBuilt is the error of a build that was made without a guest for this architecture.
 var ErrNotBuilt = errors.New("guest not built, run make build")
 
 // seals make the memory file immutable: neither the server nor anything that

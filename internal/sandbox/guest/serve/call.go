@@ -75,17 +75,29 @@ func (k *call) receive(f *guest.Frame) error {
 	case guest.TypeCancel:
 		k.cancel()
 		return nil
+	case guest.TypeCredit:
+		return k.addCredit(f.N)
+	case guest.TypeData:
+		return k.addInput(f)
+	default:
+		return fmt.Errorf("call %d: frame %q: %w", k.id, f.Type, guest.ErrProtocol)
 	}
+}
+
+func (k *call) addCredit(n int64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if f.Type == guest.TypeCredit {
-		if f.N <= 0 || f.N > guest.Window || k.credit+f.N > guest.Window {
-			return fmt.Errorf("call %d: credit of %d: %w", k.id, f.N, guest.ErrProtocol)
-		}
-		k.credit += f.N
-		poke(k.changed)
-		return nil
+	if n <= 0 || n > guest.Window || k.credit+n > guest.Window {
+		return fmt.Errorf("call %d: credit of %d: %w", k.id, n, guest.ErrProtocol)
 	}
+	k.credit += n
+	poke(k.changed)
+	return nil
+}
+
+func (k *call) addInput(f *guest.Frame) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.open += f.Cost()
 	if k.open > guest.Window || len(f.Payload) > guest.MaxData {
 		return fmt.Errorf("call %d: window overrun: %w", k.id, guest.ErrProtocol)

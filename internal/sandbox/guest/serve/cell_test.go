@@ -59,8 +59,15 @@ func TestCells(t *testing.T) {
 			{code: "x = 1; print(f(), math.pi > 3)", out: "2 True\n"},
 		}},
 		{"echo", []step{
-			{code: "1 + 1", out: "2\n"}, {code: "None"}, {code: "'a\\nb'", out: "'a\\nb'\n"}, {code: "_", out: "'a\\nb'\n"},
-			{code: "7;"}, {code: "x = 3"}, {code: "for i in range(2): i"}, {code: ""}, {code: "# only a comment"},
+			{code: "1 + 1", out: "2\n"},
+			{code: "None"},
+			{code: "'a\\nb'", out: "'a\\nb'\n"},
+			{code: "_", out: "'a\\nb'\n"},
+			{code: "7;"},
+			{code: "x = 3"},
+			{code: "for i in range(2): i"},
+			{code: ""},
+			{code: "# only a comment"},
 		}},
 		{"exceptions", []step{
 			{code: "y = 1\ndef g():\n    raise ValueError('bad')\ng()", err: "Traceback (most recent call last):\n  File \"<cell 1>\", line 4, in <module>\n    g()\n", exit: 1},
@@ -78,8 +85,11 @@ func TestCells(t *testing.T) {
 		}},
 		{"exit", []step{
 			{code: "z = 5; import sys; print('a'); sys.exit(3)", out: "a\n", exit: 3},
-			{code: "z; exit()"}, {code: "quit(7)", exit: 7}, {code: "sys.exit('why')", err: "why\n", exit: 1},
-			{code: "raise SystemExit(257)", exit: 1}, {code: "z", out: "5\n"},
+			{code: "z; exit()"},
+			{code: "quit(7)", exit: 7},
+			{code: "sys.exit('why')", err: "why\n", exit: 1},
+			{code: "raise SystemExit(257)", exit: 1},
+			{code: "z", out: "5\n"},
 		}},
 		{"await", []step{
 			{code: "import asyncio\nasync def f(n):\n    await asyncio.sleep(0.001)\n    return n\nawait f(1)", out: "1\n"},

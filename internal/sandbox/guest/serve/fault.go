@@ -23,12 +23,10 @@ var kinds = map[syscall.Errno]error{
 
 // fault is the last frame of a call that failed.
 func fault(err error) *guest.Frame {
-	var e *guest.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*guest.Error](err); ok {
 		return faultKind(e.Err, e.Detail)
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return faultKind(kinds[errno], err.Error())
 	}
 	return faultKind(nil, err.Error())

@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -217,9 +218,9 @@ func mkdirAll(p place, mode uint32, toCode bool) error {
 		}
 		at.path = up
 	}
-	for i := len(missing) - 1; i >= 0; i-- {
+	for _, m := range slices.Backward(missing) {
 		// EEXIST: another call, or the code itself, was faster.
-		if err := mkdirOne(missing[i], mode, toCode); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := mkdirOne(m, mode, toCode); err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
 		}
 	}

@@ -182,12 +182,23 @@ import socket; s = socket.socket(socket.AF_UNIX); s.bind('sock')"; echo secret >
 		strict bool
 		want   error
 	}{
-		{"fifo", false, guest.ErrPermission}, {"sock", false, guest.ErrPermission}, {"dir", false, guest.ErrIsDir},
-		{"/dev/zero", false, guest.ErrPermission}, {"missing", false, guest.ErrNotExist}, {"secret", false, guest.ErrPermission},
-		{"loop", false, guest.ErrPermission}, {"magic", false, guest.ErrPermission}, {"/proc/self/root/etc/passwd", false, guest.ErrPermission},
-		{"/proc/1/environ", false, guest.ErrPermission}, {"dir/f/x", false, guest.ErrInvalidPath}, {"\x00", false, guest.ErrInvalidPath},
-		{"abs", true, guest.ErrPermission}, {"dlink/f", true, guest.ErrPermission}, {"dir/l", true, guest.ErrPermission},
-		{"fifo", true, guest.ErrPermission}, {"dir", true, guest.ErrIsDir},
+		{"fifo", false, guest.ErrPermission},
+		{"sock", false, guest.ErrPermission},
+		{"dir", false, guest.ErrIsDir},
+		{"/dev/zero", false, guest.ErrPermission},
+		{"missing", false, guest.ErrNotExist},
+		{"secret", false, guest.ErrPermission},
+		{"loop", false, guest.ErrPermission},
+		{"magic", false, guest.ErrPermission},
+		{"/proc/self/root/etc/passwd", false, guest.ErrPermission},
+		{"/proc/1/environ", false, guest.ErrPermission},
+		{"dir/f/x", false, guest.ErrInvalidPath},
+		{"\x00", false, guest.ErrInvalidPath},
+		{"abs", true, guest.ErrPermission},
+		{"dlink/f", true, guest.ErrPermission},
+		{"dir/l", true, guest.ErrPermission},
+		{"fifo", true, guest.ErrPermission},
+		{"dir", true, guest.ErrIsDir},
 	} {
 		within(t, 10*time.Second, func() {
 			if _, err := g.get(t, tt.path, guest.GetOptions{AsCode: true, NoSymlinks: tt.strict}); !errors.Is(err, tt.want) {
@@ -244,7 +255,9 @@ func TestGetBoundsSizes(t *testing.T) {
 		t.Errorf("got %d, %v", len(got), err)
 	}
 	// A file that never stops to grow ends the read, not the server.
-	go g.Exec(t.Context(), guest.Command{Shell: "while :; do head -c 100000 /dev/zero >> grow; done", Timeout: 20 * time.Second})
+	go func() {
+		_, _ = g.Exec(t.Context(), guest.Command{Shell: "while :; do head -c 100000 /dev/zero >> grow; done", Timeout: 20 * time.Second})
+	}() // it ends with the test
 	within(t, 30*time.Second, func() {
 		for {
 			r, _, err := g.Get(t.Context(), "grow", guest.GetOptions{AsCode: true, Max: 5 << 20})
@@ -343,8 +356,14 @@ func TestStatTellsTypes(t *testing.T) {
 		noFollow bool
 		want     guest.FileType
 	}{
-		{"f", false, guest.TypeFile}, {"d", false, guest.TypeDir}, {"l", false, guest.TypeFile}, {"l", true, guest.TypeSymlink},
-		{"p", false, guest.TypeOther}, {"m", true, guest.TypeSymlink}, {"/", false, guest.TypeDir}, {"/dev/null", false, guest.TypeOther},
+		{"f", false, guest.TypeFile},
+		{"d", false, guest.TypeDir},
+		{"l", false, guest.TypeFile},
+		{"l", true, guest.TypeSymlink},
+		{"p", false, guest.TypeOther},
+		{"m", true, guest.TypeSymlink},
+		{"/", false, guest.TypeDir},
+		{"/dev/null", false, guest.TypeOther},
 	} {
 		info, err := g.Stat(t.Context(), tt.path, guest.StatOptions{AsCode: true, NoFollow: tt.noFollow})
 		if err != nil || info.Type != tt.want {
@@ -453,7 +472,10 @@ for i in range(10000):
 		opts guest.RemoveOptions
 		want error
 	}{
-		{"file", code, nil}, {"link", code, nil}, {"e/f", code, nil}, {"missing", code, guest.ErrNotExist},
+		{"file", code, nil},
+		{"link", code, nil},
+		{"e/f", code, nil},
+		{"missing", code, guest.ErrNotExist},
 		{"missing", guest.RemoveOptions{AsCode: true, All: true}, nil},
 		{"/files/input", guest.RemoveOptions{AsCode: true, All: true}, guest.ErrPermission},
 		{"/etc/passwd", code, guest.ErrPermission},

@@ -19,7 +19,7 @@ func serveHere(tb testing.TB) (net.Conn, <-chan error) {
 	ours, theirs := net.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := serve.Run(theirs, serve.Options{})
+		err := serve.Run(theirs)
 		theirs.Close()
 		done <- err
 	}()
@@ -64,7 +64,7 @@ func TestHostThatBreaksTheFramingEndsTheGuest(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			conn, done := serveHere(t)
-			go io.Copy(io.Discard, conn)
+			go discard(conn)
 			w := guest.NewWriter(conn)
 			for _, f := range tt.frames {
 				_ = w.Write(f) // it may hang up on us
@@ -141,10 +141,10 @@ func FuzzHost(f *testing.F) {
 			return
 		}
 		conn, done := serveHere(t)
-		go io.Copy(io.Discard, conn)
+		go discard(conn)
 		_, _ = conn.Write(in)
 		conn.Close()
-		<-done
+		<-done //nolint:errcheck // any end is right; not to end is wrong
 	})
 }
 

@@ -71,7 +71,7 @@ func runGuest(root string) error {
 	if err != nil {
 		return err
 	}
-	return serve.Run(rw, serve.Options{})
+	return serve.Run(rw)
 }
 
 func enterRoot(root string) error {
@@ -220,9 +220,12 @@ func launchRaw(tb testing.TB) *rawGuest {
 	tb.Helper()
 	cmd, conn, stderr := launch(tb)
 	tb.Cleanup(func() { conn.Close() })
-	go io.Copy(io.Discard, conn)
+	go discard(conn)
 	return &rawGuest{w: guest.NewWriter(conn), cmd: cmd, stderr: stderr}
 }
+
+// discard reads what a guest says until one side hangs up.
+func discard(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
 // peakRSS is the most memory a process has had, in bytes.
 func peakRSS(tb testing.TB, pid int) int {

@@ -67,7 +67,7 @@ func (p *procs) kill(marker uint32) {
 // hunt stops all processes with the marker but one, until a pass finds no new
 // one, and kills them. Killing one by one would let the others use the time and
 // the free places to fork.
-func (p *procs) hunt(marker uint32, except int) int {
+func (p *procs) hunt(marker uint32, except int) {
 	stopped := map[int]bool{}
 	for range stopPasses {
 		fresh := false
@@ -85,7 +85,6 @@ func (p *procs) hunt(marker uint32, except int) int {
 	for pid := range stopped {
 		p.signalMember(marker, pid, syscall.SIGKILL)
 	}
-	return len(stopped)
 }
 
 // waitGone returns when no process with the marker is left but except. A process

@@ -114,7 +114,7 @@ func removeTree(k *call, dir int, name string) error {
 func identify(fd int, name string) (level, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
-	return level{dev: uint64(st.Dev), ino: st.Ino, name: name}, err
+	return level{dev: st.Dev, ino: st.Ino, name: name}, err
 }
 
 // enter opens a folder below at.

@@ -17,18 +17,9 @@ import (
 // maxCalls bounds the calls at one time; a host never comes near it.
 const maxCalls = 4096
 
-// Options of Run.
-type Options struct {
-	// Spawn runs a function and returns when it has. All processes of the code
-	// are started in it. The native sandbox needs the main thread for that,
-	// whose capability bounding set alone is empty. Nil calls directly.
-	Spawn func(func())
-}
-
 // server is one run of the guest.
 type server struct {
 	w     *guest.Writer
-	spawn func(func())
 	procs *procs
 	repl  *repl
 
@@ -42,12 +33,9 @@ type server struct {
 // Run speaks the guest side of the frames over rw until the host closes it,
 // and returns nil then. The caller exits, which ends every process of the
 // sandbox if the guest is its PID 1; otherwise Run has killed them itself.
-func Run(rw io.ReadWriteCloser, opts Options) error {
-	s := &server{w: guest.NewWriter(rw), spawn: opts.Spawn, calls: map[uint64]*call{}}
-	if s.spawn == nil {
-		s.spawn = func(f func()) { f() }
-	}
-	s.procs = newProcs(s.spawn)
+func Run(rw io.ReadWriteCloser) error {
+	s := &server{w: guest.NewWriter(rw), calls: map[uint64]*call{}}
+	s.procs = newProcs()
 	s.repl = newREPL(s)
 	defer s.procs.close()
 	if err := s.w.Write(&guest.Frame{Type: guest.TypeReady, N: guest.Version}); err != nil {
@@ -114,12 +102,13 @@ func (s *server) dispatch(f *guest.Frame) error {
 			return nil // a late word about a call that has ended
 		}
 		return k.receive(f)
+	default: // an operation, or nothing a host may say
+		run := s.operation(f)
+		if run == nil {
+			return fmt.Errorf("frame %q: %w", f.Type, guest.ErrProtocol)
+		}
+		return s.begin(f, run)
 	}
-	run := s.operation(f)
-	if run == nil {
-		return fmt.Errorf("frame %q: %w", f.Type, guest.ErrProtocol)
-	}
-	return s.begin(f, run)
 }
 
 // operation returns what a frame asks for, or nil if it is malformed.
@@ -146,11 +135,9 @@ func (s *server) operation(f *guest.Frame) func(*call) *guest.Frame {
 func (s *server) begin(f *guest.Frame, run func(*call) *guest.Frame) error {
 	k := newCall(s, f.ID)
 	k.start = func() {
-		s.running.Add(1)
-		go func() {
-			defer s.running.Done()
+		s.running.Go(func() {
 			s.finish(k, run(k))
-		}()
+		})
 	}
 	s.mu.Lock()
 	_, used := s.calls[f.ID]

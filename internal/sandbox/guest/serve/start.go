@@ -38,15 +38,6 @@ type proc struct {
 // with the marker, the uid and the OOM score in place before its first
 // instruction.
 func (p *procs) start(pr *program) (*proc, error) {
-	var (
-		c   *proc
-		err error
-	)
-	p.spawn(func() { c, err = p.fork(pr) })
-	return c, err
-}
-
-func (p *procs) fork(pr *program) (*proc, error) {
 	attr := &syscall.ProcAttr{
 		Dir: pr.cwd, Env: pr.env, Files: pr.files,
 		Sys: &syscall.SysProcAttr{
@@ -112,8 +103,9 @@ func startFault(pr *program, err error) *guest.Frame {
 		return faultKind(guest.ErrInvalidPath, name+": argument or environment has a NUL byte")
 	case unix.EAGAIN:
 		return faultKind(nil, "no process can be started: the process limit is reached")
+	default:
+		f := fault(errno)
+		f.Fault.Detail = detail
+		return f
 	}
-	f := fault(errno)
-	f.Fault.Detail = detail
-	return f
 }

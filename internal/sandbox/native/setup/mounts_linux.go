@@ -106,7 +106,10 @@ func mountScratch(size Tmpfs) error {
 		mode uint32
 		id   int
 	}{
-		{"workspace", 0o755, codeID}, {"tmp", 0o1777, 0}, {"files", 0o755, 0}, {"files/input", 0o755, 0},
+		{"workspace", 0o755, codeID},
+		{"tmp", 0o1777, 0},
+		{"files", 0o755, 0},
+		{"files/input", 0o755, 0},
 		{"files/output", 0o755, codeID},
 	}
 	for _, f := range folders {

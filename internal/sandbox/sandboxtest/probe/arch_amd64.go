@@ -32,6 +32,6 @@ func orphan() syscall.Errno {
 	if pid < 0 {
 		return syscall.Errno(-pid)
 	}
-	syscall.RawSyscall6(unix.SYS_WAIT4, uintptr(pid), 0, 0, 0, 0, 0)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_WAIT4, uintptr(pid), 0, 0, 0, 0, 0)
 	return 0
 }

@@ -27,11 +27,11 @@ func orphan() syscall.Errno {
 		return errno
 	}
 	if pid == 0 {
-		syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+		_, _, _ = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 		for {
-			syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 	}
-	syscall.RawSyscall6(unix.SYS_WAIT4, pid, 0, 0, 0, 0, 0)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_WAIT4, pid, 0, 0, 0, 0, 0)
 	return 0
 }

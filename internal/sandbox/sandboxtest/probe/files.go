@@ -15,8 +15,7 @@ import (
 
 // errnoOf is the errno below an error of package os, or the error itself.
 func errnoOf(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err
@@ -141,8 +140,13 @@ func makeNodes(args []string) error {
 		mode         uint32
 		major, minor uint32
 	}{
-		{"mem", unix.S_IFCHR, 1, 1}, {"null", unix.S_IFCHR, 1, 3}, {"kvm", unix.S_IFCHR, 10, 232},
-		{"fuse", unix.S_IFCHR, 10, 229}, {"loop0", unix.S_IFBLK, 7, 0}, {"vda", unix.S_IFBLK, 254, 0}, {"sda", unix.S_IFBLK, 8, 0},
+		{"mem", unix.S_IFCHR, 1, 1},
+		{"null", unix.S_IFCHR, 1, 3},
+		{"kvm", unix.S_IFCHR, 10, 232},
+		{"fuse", unix.S_IFCHR, 10, 229},
+		{"loop0", unix.S_IFBLK, 7, 0},
+		{"vda", unix.S_IFBLK, 254, 0},
+		{"sda", unix.S_IFBLK, 8, 0},
 	}
 	for _, n := range nodes {
 		path := filepath.Join(args[0], "node-"+n.name)

@@ -34,8 +34,13 @@ func who([]string) error {
 		name string
 		res  int
 	}{
-		{"core", unix.RLIMIT_CORE}, {"nofile", unix.RLIMIT_NOFILE}, {"fsize", unix.RLIMIT_FSIZE}, {"nproc", unix.RLIMIT_NPROC},
-		{"memlock", unix.RLIMIT_MEMLOCK}, {"rtprio", unix.RLIMIT_RTPRIO}, {"msgqueue", unix.RLIMIT_MSGQUEUE},
+		{"core", unix.RLIMIT_CORE},
+		{"nofile", unix.RLIMIT_NOFILE},
+		{"fsize", unix.RLIMIT_FSIZE},
+		{"nproc", unix.RLIMIT_NPROC},
+		{"memlock", unix.RLIMIT_MEMLOCK},
+		{"rtprio", unix.RLIMIT_RTPRIO},
+		{"msgqueue", unix.RLIMIT_MSGQUEUE},
 	}
 	for _, l := range limits {
 		var r unix.Rlimit
@@ -133,8 +138,10 @@ func readSome(path string, most int64) []byte {
 func kills([]string) error {
 	// The signal to everybody reaches this program's parent shell too.
 	signal.Ignore(syscall.SIGTERM)
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGINT, syscall.SIGUSR1,
-		syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGSTOP, syscall.SIGKILL} {
+	for _, sig := range []syscall.Signal{
+		syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGINT, syscall.SIGUSR1,
+		syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGSTOP, syscall.SIGKILL,
+	} {
 		say(answer{Name: sig.String() + " 1"}.with(unix.Kill(1, sig)))
 	}
 	fd, err := unix.PidfdOpen(1, 0)
@@ -238,8 +245,10 @@ func ttys([]string) error {
 		name string
 		cmd  uintptr
 	}{
-		{"TIOCSTI", unix.TIOCSTI}, {"TIOCLINUX", tiocLinux},
-		{"TIOCSTI+high", unix.TIOCSTI | 1<<32}, {"TIOCLINUX+high", tiocLinux | 1<<32},
+		{"TIOCSTI", unix.TIOCSTI},
+		{"TIOCLINUX", tiocLinux},
+		{"TIOCSTI+high", unix.TIOCSTI | 1<<32},
+		{"TIOCLINUX+high", tiocLinux | 1<<32},
 	}
 	slave := pseudoTerminal()
 	for _, r := range requests {

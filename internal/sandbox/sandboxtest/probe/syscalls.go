@@ -190,8 +190,12 @@ func clones([]string) error {
 		name string
 		bit  uintptr
 	}{
-		{"NEWUSER", unix.CLONE_NEWUSER}, {"NEWNS", unix.CLONE_NEWNS}, {"NEWPID", unix.CLONE_NEWPID},
-		{"NEWNET", unix.CLONE_NEWNET}, {"NEWIPC", unix.CLONE_NEWIPC}, {"NEWUTS", unix.CLONE_NEWUTS},
+		{"NEWUSER", unix.CLONE_NEWUSER},
+		{"NEWNS", unix.CLONE_NEWNS},
+		{"NEWPID", unix.CLONE_NEWPID},
+		{"NEWNET", unix.CLONE_NEWNET},
+		{"NEWIPC", unix.CLONE_NEWIPC},
+		{"NEWUTS", unix.CLONE_NEWUTS},
 		{"NEWCGROUP", unix.CLONE_NEWCGROUP},
 		{"NEWUSER|NEWNS", unix.CLONE_NEWUSER | unix.CLONE_NEWNS},
 	}
@@ -213,7 +217,7 @@ func rawClone(flags uintptr) syscall.Errno {
 	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, flags, 0, 0, 0, 0, 0)
 	if errno == 0 && pid == 0 {
 		for {
-			syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 	}
 	return errno
@@ -225,7 +229,7 @@ func rawClone3(args *[11]uint64) syscall.Errno {
 	pid, _, errno := syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0)
 	if errno == 0 && pid == 0 {
 		for {
-			syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 	}
 	return errno
