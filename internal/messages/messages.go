@@ -33,7 +33,6 @@ type Service struct {
 	Idle          time.Duration    // silence of the upstream that ends a response, 0 = 10 min
 	StrictVersion bool             // refuse what anthropic-version 2026-10-21 refuses
 	Log           *slog.Logger     // nil = discard
-	Now           func() time.Time // nil = time.Now
 	places        places           // nil = Containers; tests of the loop set their own
 	store         fileStore        // nil = Files; likewise
 }

@@ -33,7 +33,7 @@ func newWhole(t *testing.T) *whole {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &whole{&Service{Files: env.Files, Containers: env.Service, Upstreams: set, Now: env.Clock.Now}, env}
+	return &whole{&Service{Files: env.Files, Containers: env.Service, Upstreams: set}, env}
 }
 
 func (w *whole) post(t *testing.T, c tenant.Caller, body *claude.Node) (int, *claude.Node, http.Header) {

@@ -148,7 +148,7 @@ func (p *parts) openMessages(cfg *Config, log *slog.Logger) error {
 	p.messages = &messages.Service{
 		Files: p.files, Containers: p.containers, Upstreams: set, Library: lib,
 		MaxIterations: cfg.Messages.MaxIterations, FirstEvent: cfg.Messages.FirstByte, PingEvery: cfg.Messages.Ping,
-		Limits: codeexec.LimitsFor(p.containers.Limits.Wall), StrictVersion: cfg.StrictAPIVersion, Log: log, Now: cfg.Now,
+		Limits: codeexec.LimitsFor(p.containers.Limits.Wall), StrictVersion: cfg.StrictAPIVersion, Log: log,
 	}
 	return nil
 }
