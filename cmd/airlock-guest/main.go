@@ -27,8 +27,8 @@ const hostFD = 3
 const idleHeap = 24 << 20
 
 func init() {
-	// setup empties the capability bounding set of the thread it runs on, and
-	// only that thread starts code, so main must stay on it.
+	// The kernel ends a guest whose server is gone if the thread that asked for
+	// it lives. That is the main thread, which the runtime never ends.
 	runtime.LockOSThread()
 }
 
@@ -43,29 +43,13 @@ func main() {
 	}
 	debug.SetMemoryLimit(idleHeap)
 	debug.SetGCPercent(50) // the heap is tiny; halving its slack costs nothing
-	spawn := make(chan func())
-	done := make(chan error)
-	go func() {
-		rw, err := serve.Stream(hostFD)
-		if err == nil {
-			err = serve.Run(rw, serve.Options{Spawn: func(f func()) {
-				ran := make(chan struct{})
-				spawn <- func() { f(); close(ran) }
-				<-ran
-			}})
-		}
-		done <- err
-	}()
-	for {
-		select {
-		case f := <-spawn:
-			f()
-		case err := <-done:
-			if err != nil {
-				os.Stderr.WriteString("guest: " + err.Error() + "\n")
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
+	runtime.UnlockOSThread()
+	rw, err := serve.Stream(hostFD)
+	if err == nil {
+		err = serve.Run(rw)
+	}
+	if err != nil {
+		os.Stderr.WriteString("guest: " + err.Error() + "\n")
+		os.Exit(1)
 	}
 }

@@ -114,13 +114,20 @@ func TestWallsStandBeforeTheFirstCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := guestOf(t, d)
-	status, limits := proc(t, i, "status"), proc(t, i, "limits")
+	limits := proc(t, i, "limits")
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", i.proc.Pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatal("the guest has no thread", err)
+	}
 	for _, want := range []string{
 		"Seccomp: 2", "NoNewPrivs: 1", "CapEff: 00000000000000e3", "CapPrm: 00000000000000e3", "CapInh: 0000000000000000",
 		"CapBnd: 0000000000000000", "CapAmb: 0000000000000000", "Groups:", fmt.Sprintf("Uid: %[1]d %[1]d %[1]d %[1]d", i.lease.First),
 	} {
-		if got := line(status, want[:strings.Index(want, ":")+1]); got != want {
-			t.Errorf("status %q, want %q", got, want)
+		for _, thread := range threads {
+			status := proc(t, i, filepath.Join("task", filepath.Base(thread), "status"))
+			if got := line(status, want[:strings.Index(want, ":")+1]); got != want {
+				t.Errorf("status %q, want %q", got, want)
+			}
 		}
 	}
 	for name, want := range map[string]string{

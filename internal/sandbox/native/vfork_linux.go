@@ -13,7 +13,8 @@ import (
 // and every page that server or child then touches is copied at a fault. That was a third of the start of a sandbox and
 // grew with the server. Here the child borrows the server's memory until it executes the guest, as the library does for
 // children without a user namespace. The price is that nobody can write the child's id maps before it executes: it keeps
-// its capabilities over that by the ambient set, and takes its ids when the maps are there (setup.Run).
+// its capabilities over that by the ambient set, which an empty bounding set does not touch, and takes its ids when the
+// maps are there (setup.Run).
 
 // carried are the capabilities, in the new user namespace, that the guest needs until it is confined.
 const carried = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
@@ -129,20 +130,29 @@ func cloneAndExec(v *vfork) (pid, errno uintptr) {
 		}
 	}
 	step = 3
+	for c := uintptr(0); ; c++ {
+		if _, _, e = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0, 0); e == unix.EINVAL && c > unix.CAP_SETPCAP {
+			break // one more than this kernel knows
+		}
+		if e != 0 {
+			goto failed
+		}
+	}
+	step = 4
 	if _, _, e = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0); e != 0 {
 		goto failed
 	}
-	step = 4
+	step = 5
 	if _, _, e = syscall.RawSyscall(unix.SYS_CHDIR, v.root, 0, 0); e != 0 {
 		goto failed
 	}
-	step = 5
+	step = 6
 	for n := uintptr(0); n < 4; n++ {
 		if _, _, e = syscall.RawSyscall(unix.SYS_DUP3, v.files[n], n, 0); e != 0 {
 			goto failed
 		}
 	}
-	step = 6
+	step = 7
 	_, _, e = syscall.RawSyscall6(unix.SYS_EXECVEAT, v.program, v.empty, v.argv, v.envp, unix.AT_EMPTY_PATH, 0)
 failed:
 	v.failedStep, v.failure = step, uintptr(e)

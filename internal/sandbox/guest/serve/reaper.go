@@ -22,8 +22,7 @@ const (
 
 // procs owns all processes.
 type procs struct {
-	pid1  bool
-	spawn func(func())
+	pid1 bool
 
 	score     *os.File
 	scoreErr  error
@@ -43,9 +42,9 @@ type procs struct {
 	closed   bool
 }
 
-func newProcs(spawn func(func())) *procs {
+func newProcs() *procs {
 	p := &procs{
-		pid1: os.Getpid() == 1, spawn: spawn, baseScore: "0",
+		pid1: os.Getpid() == 1, baseScore: "0",
 		reaped: make(chan struct{}, 1), live: map[int]*proc{}, marks: map[uint32]bool{},
 	}
 	p.work = sync.NewCond(&p.mu)

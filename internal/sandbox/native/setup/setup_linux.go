@@ -22,6 +22,7 @@ import (
 // the steps before it.
 func Run(fd int) error {
 	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	s := socket(fd)
 	err := confine(s)
 	if werr := writeStatus(s, err); err == nil {
