@@ -121,7 +121,7 @@ func cloneAndExec(v *vfork) (pid, errno uintptr) {
 		goto failed
 	}
 	step = 2
-	for c := uintptr(0); c < 32; c++ {
+	for c := range uintptr(32) {
 		if carried&(1<<c) == 0 {
 			continue
 		}
@@ -147,7 +147,7 @@ func cloneAndExec(v *vfork) (pid, errno uintptr) {
 		goto failed
 	}
 	step = 6
-	for n := uintptr(0); n < 4; n++ {
+	for n := range uintptr(4) {
 		if _, _, e = syscall.RawSyscall(unix.SYS_DUP3, v.files[n], n, 0); e != 0 {
 			goto failed
 		}
@@ -157,6 +157,6 @@ func cloneAndExec(v *vfork) (pid, errno uintptr) {
 failed:
 	v.failedStep, v.failure = step, uintptr(e)
 	for {
-		syscall.RawSyscall(unix.SYS_EXIT, 253, 0, 0)
+		syscall.RawSyscall(unix.SYS_EXIT, 253, 0, 0) //nolint:errcheck // exit does not return
 	}
 }
