@@ -13,8 +13,8 @@ import (
 // save writes a local file whole or not at all: what stood at path is replaced once write has succeeded. Mode and, where
 // that is allowed, owner of a replaced file are kept. What is no regular file, such as /dev/null, is written to directly.
 func save(path string, write func(io.Writer) error) error {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	before, err := os.Stat(path)
 	switch {

@@ -42,8 +42,7 @@ func TestNamedFileIsReplacedWholeOrNotAtAll(t *testing.T) {
 	ways := map[string]func(id, path string) error{
 		"file download -o": func(id, path string) error {
 			return save(path, func(w io.Writer) error {
-				_, err := c.content(t.Context(), notes{w: io.Discard}, id, "x", w, -1)
-				return err
+				return c.content(t.Context(), notes{w: io.Discard}, id, "x", w, -1)
 			})
 		},
 		"container cp": func(id, path string) error {

@@ -6,7 +6,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,13 +80,16 @@ func TestModelsAreRoutedByTheFirstPatternThatMatches(t *testing.T) {
 }
 
 // served is an upstream over HTTP that gives its answers in turn.
-func served(t *testing.T, answers ...http.HandlerFunc) (*Endpoint, *[]*http.Request, *[]time.Duration) {
+func served(t *testing.T, answers ...http.HandlerFunc) (*Endpoint, func() []*http.Request, *[]time.Duration) {
 	t.Helper()
 	var n atomic.Int32
+	var mu sync.Mutex
 	var seen []*http.Request
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
+		mu.Lock()
 		seen = append(seen, r)
+		mu.Unlock()
 		i := int(n.Add(1)) - 1
 		answers[min(i, len(answers)-1)](w, r)
 	}))
@@ -99,7 +104,11 @@ func served(t *testing.T, answers ...http.HandlerFunc) (*Endpoint, *[]*http.Requ
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Endpoints[0], &seen, &waits
+	return s.Endpoints[0], func() []*http.Request {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(seen)
+	}, &waits
 }
 
 func status(code int, header ...string) http.HandlerFunc {
@@ -144,8 +153,8 @@ func TestRetryOnlyForFaultsOfTheUpstream(t *testing.T) {
 			if tt.status == 0 && (err != nil || n.Text() != `{"n":1.0}`) {
 				t.Errorf("gave %v %v", n, err)
 			}
-			if len(*seen) != tt.requests {
-				t.Errorf("%d requests, want %d", len(*seen), tt.requests)
+			if len(seen()) != tt.requests {
+				t.Errorf("%d requests, want %d", len(seen()), tt.requests)
 			}
 			if err != nil && strings.Contains(err.Error(), "sk-secret") {
 				t.Errorf("the key stands in %v", err)
@@ -175,7 +184,7 @@ func TestRequestIsBuiltFromAnAllowList(t *testing.T) {
 	if _, err := e.CountTokens(t.Context(), Call{Body: []byte(`{}`), Betas: []string{"b", "a"}}); err != nil {
 		t.Fatal(err)
 	}
-	r := (*seen)[0]
+	r := seen()[0]
 	if r.URL.Path != "/v1/messages/count_tokens" || r.Header.Get("X-Api-Key") != "sk-secret" || r.Header.Get("Anthropic-Version") == "" ||
 		r.Header.Get("Anthropic-Beta") != "a,b" || r.Header.Get("Authorization") != "" || r.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("%s with %v", r.URL.Path, r.Header)
@@ -198,8 +207,8 @@ func TestConnectionThatBreaksAfterTheRequestIsNotTriedAgain(t *testing.T) {
 	if _, err := e.Message(t.Context(), Call{Body: []byte(`{}`)}); !errors.As(err, &we) || we.HTTPStatus() != 502 {
 		t.Errorf("gave %v", err)
 	}
-	if len(*seen) != 1 || len(*waits) != 0 {
-		t.Errorf("%d requests after %d waits, want one request", len(*seen), len(*waits))
+	if len(seen()) != 1 || len(*waits) != 0 {
+		t.Errorf("%d requests after %d waits, want one request", len(seen()), len(*waits))
 	}
 }
 
@@ -274,10 +283,10 @@ func TestModelIDsStayInTheirPath(t *testing.T) {
 			t.Errorf("%q was sent on", id)
 		}
 	}
-	if _, err := s.Model(t.Context(), "m-1"); err != nil || (*seen)[0].URL.Path != "/v1/models/m-1" {
-		t.Errorf("m-1: %v, %v", err, (*seen)[0].URL)
+	if _, err := s.Model(t.Context(), "m-1"); err != nil || seen()[0].URL.Path != "/v1/models/m-1" {
+		t.Errorf("m-1: %v, %v", err, seen()[0].URL)
 	}
-	if _, err := s.Models(t.Context(), "limit=3"); err != nil || (*seen)[1].URL.String() != "/v1/models?limit=3" {
-		t.Errorf("models: %v, %v", err, (*seen)[1].URL)
+	if _, err := s.Models(t.Context(), "limit=3"); err != nil || seen()[1].URL.String() != "/v1/models?limit=3" {
+		t.Errorf("models: %v, %v", err, seen()[1].URL)
 	}
 }
