@@ -275,7 +275,7 @@ func TestInputsOfOneContainerAreLimitedInSum(t *testing.T) {
 		l = acquire(t, e, c.ID)
 		defer l.Release(t.Context())
 		_, err := l.AddFile(t.Context(), e.Caller, b)
-		if got := wantError(t, err, 400, ""); !strings.Contains(got.Message, "5 GiB") {
+		if got := wireError(t, err, 400, ""); !strings.Contains(got.Message, "5 GiB") {
 			t.Errorf("got %+v", got)
 		}
 		addFile(t, e, l, a)

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,7 +95,10 @@ func TestSizeLimitsAreNamedAsTheyAreSet(t *testing.T) {
 type silent struct {
 	*httptest.ResponseRecorder
 	blocked, passed chan struct{}
+	once            sync.Once
 }
+
+func (s *silent) leave() { s.once.Do(func() { close(s.passed) }) }
 
 func (s *silent) wait() (int, error) {
 	close(s.blocked)
@@ -107,7 +111,7 @@ func (s *silent) Read([]byte) (int, error)  { return s.wait() }
 
 func (s *silent) SetWriteDeadline(t time.Time) error {
 	if !t.IsZero() && t.Before(time.Now()) {
-		close(s.passed)
+		s.leave()
 	}
 	return nil
 }
@@ -123,7 +127,8 @@ func TestDeleteDoesNotWaitForASilentClient(t *testing.T) {
 			run(t, func(t *testing.T, e *containertest.Env) {
 				c := create(t, e, container.CreateParams{})
 				e.Sh(t, c.ID, "echo content > f")
-				w := &silent{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+				w := &silent{ResponseRecorder: httptest.NewRecorder(), blocked: make(chan struct{}), passed: make(chan struct{})}
+				defer w.leave()
 				r := httptest.NewRequestWithContext(t.Context(), method, "/", strings.NewReader(`{"command":"echo; sleep 100"}`))
 				r.SetPathValue("id", string(c.ID))
 				r.SetPathValue("path", "workspace/f")
@@ -138,7 +143,7 @@ func TestDeleteDoesNotWaitForASilentClient(t *testing.T) {
 				go func() { ended <- serve(w, r, e.Caller) }()
 				<-w.blocked
 				if err := e.Delete(t.Context(), e.Caller, c.ID); err != nil {
-					t.Error(err)
+					t.Fatal(err)
 				}
 				if err := <-ended; err == nil {
 					t.Error("the request succeeded")
