@@ -23,9 +23,10 @@
 //   - Expiry is stored, absolute, and moves only when a turn begins or ends; it never passes the maximum age.
 //   - The host opens no path inside a workspace: all file work is done by the guest.
 //
-// Goroutines: one background loop, between Start and Stop (freeze, destroy, expire).
+// Goroutines: one background loop, between Start and Stop (freeze, destroy, expire, finish what failed); one per sync of a
+// workspace that runs, which the detaching of that workspace waits for.
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
-// live.go the sandboxes behind containers; inputs.go files in; export.go files out; exec.go the direct door;
-// expiry.go the background loop; recover.go what a start does with the rows of the run before; http.go; store.go.
+// live.go the sandboxes behind containers; sync.go what makes a turn durable; inputs.go files in; export.go files out;
+// exec.go the direct door; expiry.go the background loop; recover.go what a start does with the rows of the run before; http.go; store.go.
 package container
