@@ -42,7 +42,7 @@ type live struct {
 
 func newLive(id ID, now time.Time) *live {
 	v := &live{id: id, turn: make(chan struct{}, 1), idleSince: now}
-	v.ended, v.end = context.WithCancelCause(context.Background())
+	v.ended, v.end = context.WithCancelCause(context.Background()) //nolint:forbidigo // a signal to watch; nothing works in it
 	return v
 }
 

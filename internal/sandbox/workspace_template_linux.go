@@ -95,8 +95,12 @@ var layout = []struct {
 	mode  os.FileMode
 	owner int
 }{
-	{"", 0o755, 0}, {"workspace", 0o755, codeID}, {"tmp", 0o777 | os.ModeSticky, 0},
-	{"files", 0o755, 0}, {"files/input", 0o755, 0}, {"files/output", 0o755, codeID},
+	{"", 0o755, 0},
+	{"workspace", 0o755, codeID},
+	{"tmp", 0o777 | os.ModeSticky, 0},
+	{"files", 0o755, 0},
+	{"files/input", 0o755, 0},
+	{"files/output", 0o755, codeID},
 }
 
 // skeleton makes the layout in a folder of the host.
