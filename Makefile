@@ -54,6 +54,10 @@ deps: ## refresh the golden list of linked modules
 bench: build ## print the table of budgets, write bench/results/latest.json
 	scripts/asroot.sh $(GO) run ./bench
 
+.PHONY: mutants
+mutants: guest ## break one rule per case and run the test that must notice; CASES="22 59" for some of them
+	@scripts/mutants.sh $(CASES)
+
 FUZZTIME ?= 20s
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME

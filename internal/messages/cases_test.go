@@ -420,10 +420,20 @@ func TestCase22PingsWhileACallRunsAndNoBuffering(t *testing.T) {
 	b := newBench(t, says("tool_use", bashCall(0, "toolu_01a", "sleep 90")), says("end_turn", evText(0, "ok")))
 	b.PingEvery = time.Millisecond
 	seen := make(chan struct{})
-	b.boxes.during = func(context.Context) error { <-seen; return nil }
+	b.boxes.during = func(ctx context.Context) error {
+		select {
+		case <-seen:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	srv := httptest.NewServer(b.handler())
 	defer srv.Close()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/v1/messages", strings.NewReader(body(`,"stream":true`, "")))
+	// Without pings the call would run for ever.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL+"/v1/messages", strings.NewReader(body(`,"stream":true`, "")))
 	if err != nil {
 		t.Fatal(err)
 	}
