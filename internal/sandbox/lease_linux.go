@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -32,7 +33,7 @@ type Ranges struct {
 type IDRange struct {
 	// First is the host id of the sandbox's id 0.
 	First uint32
-	slot  *os.File
+	slot  io.Closer
 }
 
 // NewRanges prepares the folder of the slots.
@@ -78,7 +79,17 @@ func (l *IDRange) Release() {
 	_ = l.slot.Close() // nothing was written; a second close says so and means no harm
 }
 
-func lockSlot(path string) (*os.File, error) {
+// slot is a locked file.
+type slot struct{ *os.File }
+
+// Close gives the lock back at once. Closing alone would not: a child of another goroutine that has not executed its
+// program yet holds a copy of the descriptor.
+func (s slot) Close() error {
+	err := unix.Flock(int(s.Fd()), unix.LOCK_UN)
+	return errors.Join(s.File.Close(), err)
+}
+
+func lockSlot(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
@@ -87,5 +98,5 @@ func lockSlot(path string) (*os.File, error) {
 		_ = f.Close() // the lock error is the one that counts
 		return nil, err
 	}
-	return f, nil
+	return slot{f}, nil
 }

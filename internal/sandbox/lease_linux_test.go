@@ -2,7 +2,12 @@ package sandbox
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func ranges(t *testing.T, dir string, n int) *Ranges {
@@ -59,4 +64,54 @@ func TestRangesBeyondTheLastIDAreRefused(t *testing.T) {
 			t.Errorf("%+v was accepted", h)
 		}
 	}
+}
+
+// A child between fork and exec has copies of all descriptors; it must not keep a range or a data folder taken.
+func TestLockEndsAtReleaseAlthoughACopyOfTheDescriptorLives(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "slot")
+	first, err := LockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dup := copyOfDescriptor(t, path)
+	defer dup.Close()
+	if _, err := LockFile(path); !errors.Is(err, ErrLocked) {
+		t.Errorf("while it is held: got %v, want ErrLocked", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := LockFile(path)
+	if err != nil {
+		t.Fatalf("after the release: %v", err)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// copyOfDescriptor finds the descriptor of an open file of this process and copies it, as fork does.
+func copyOfDescriptor(t *testing.T, path string) *os.File {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err != nil || target != path {
+			continue
+		}
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return os.NewFile(uintptr(fd), "copy")
+	}
+	t.Fatalf("%s is not open", path)
+	return nil
 }

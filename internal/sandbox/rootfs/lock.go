@@ -42,7 +42,11 @@ func flock(f *os.File, how int) (release func(), err error) {
 		}
 	}
 	if err == nil {
-		return func() { _ = f.Close() }, nil // only read or empty: nothing can be lost at close
+		return func() {
+			// A child of another goroutine that has not executed its program yet may hold a copy of the descriptor.
+			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+			_ = f.Close() // only read or empty: nothing can be lost at close
+		}, nil
 	}
 	_ = f.Close() // the lock's error is the one to tell
 	if errors.Is(err, syscall.EWOULDBLOCK) {
