@@ -52,7 +52,14 @@ func (c *connection) resolve() error {
 		c.url = os.Getenv("AIRLOCK_URL")
 	}
 	if c.key == "" {
+		if c.given("key") {
+			// What was meant to be somebody's key must not turn into the admin key of the data folder.
+			return exitError{code: 2, err: errors.New("--key is empty")}
+		}
 		c.key = os.Getenv("AIRLOCK_KEY")
+	}
+	if c.url != "" && !strings.HasPrefix(c.url, "http://") && !strings.HasPrefix(c.url, "https://") {
+		return exitError{code: 2, err: fmt.Errorf("the address %q must begin with http:// or https://", c.url)}
 	}
 	if c.data == "" {
 		cfg, err := server.LoadConfig(server.LoadOptions{Env: os.Environ()})

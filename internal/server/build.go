@@ -53,7 +53,7 @@ func build(ctx context.Context, cfg *Config, log *slog.Logger) (p *parts, err er
 	if err = p.openSandboxes(ctx, cfg, log); err != nil {
 		return p, err
 	}
-	return p, p.openMessages(cfg, log)
+	return p, p.openMessages(ctx, cfg, log)
 }
 
 func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
@@ -121,6 +121,9 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	if !caps.Freeze {
 		p.containers.IdleFreeze = -1
 	}
+	if _, err := p.containers.Image(""); err != nil {
+		log.WarnContext(ctx, "no root file system, so no code can run: airlock rootfs build", "error", err)
+	}
 	if err := p.containers.Workspaces.Sweep(); err != nil {
 		return fmt.Errorf("sweep half-made workspaces: %w", err)
 	}
@@ -132,7 +135,7 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	return nil
 }
 
-func (p *parts) openMessages(cfg *Config, log *slog.Logger) error {
+func (p *parts) openMessages(ctx context.Context, cfg *Config, log *slog.Logger) error {
 	configs, err := upstreamConfigs(cfg)
 	if err != nil {
 		return err
@@ -140,6 +143,9 @@ func (p *parts) openMessages(cfg *Config, log *slog.Logger) error {
 	set, err := upstream.New(configs, upstream.Options{Transport: cfg.UpstreamTransport, Now: cfg.Now})
 	if err != nil {
 		return err
+	}
+	if len(configs) == 0 {
+		log.WarnContext(ctx, "no model: set ANTHROPIC_API_KEY or --upstream")
 	}
 	lib, err := p.library()
 	if err != nil {
