@@ -183,7 +183,7 @@ func (o *askOptions) complete(ctx context.Context, c *client, t *transcript) err
 		} `json:"data"`
 	}
 	if err := c.call(ctx, "GET", "/v1/models", nil, &models); err != nil {
-		return fmt.Errorf("models of the server (or name one with --model): %w", err)
+		return fmt.Errorf("list the models: %w", err)
 	}
 	if len(models.Data) == 0 {
 		return errors.New("the server lists no model: name one with --model")

@@ -41,7 +41,8 @@ func newContainerExecCommand() *cobra.Command {
 		Use:   "exec ID -- COMMAND [ARG]...",
 		Short: "Run a command in a container",
 		Long: `Run a command in a container. Standard output, standard error and the exit code are those of the command:
-128 and the signal's number if a signal ended it, 124 if the time limit did, 137 if it ran out of memory.`,
+128 and the signal's number if a signal ended it, 124 if the time limit did, 137 if it ran out of memory, 127 if it
+could not be started.`,
 		Example: "  airlock container exec container_0123 -- ls -l /workspace\n  airlock container exec -i container_0123 -- wc -l < data.csv",
 		Args:    cobra.MinimumNArgs(2),
 	}, func(ctx context.Context, c *client, cmd *cobra.Command, args []string) error {
@@ -54,6 +55,9 @@ func newContainerExecCommand() *cobra.Command {
 			req.Stdin = base64.StdEncoding.EncodeToString(b)
 		}
 		exit, err := c.exec(ctx, args[0], req, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		if refusal, ok := errors.AsType[*apiError](err); ok && refusal.Code == "command_not_started" {
+			return exitError{code: 127, err: err}
+		}
 		if err != nil {
 			return err
 		}
