@@ -144,7 +144,7 @@ func TestCompatibilityRegisterNamesRealTests(t *testing.T) {
 	}
 }
 
-// The tree names no registry but the public ones: a lock file carries no addresses, and the module proxy of the machine that
+// The tree names no registry: a lock file carries no addresses, and the module proxy of the machine that
 // runs this stands nowhere.
 func TestNothingOfOneMachineIsCommitted(t *testing.T) {
 	t.Parallel()
@@ -170,7 +170,7 @@ func TestNothingOfOneMachineIsCommitted(t *testing.T) {
 	}
 }
 
-// proxyHosts are the hosts of the module proxies in use here, as patterns, without the public default.
+// proxyHosts are the hosts of the module proxies in use here, as patterns.
 func proxyHosts(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOPROXY").Output()
@@ -179,7 +179,7 @@ func proxyHosts(t *testing.T) []string {
 	}
 	var hosts []string
 	for entry := range strings.FieldsFuncSeq(string(out), func(r rune) bool { return strings.ContainsRune(",|\n ", r) }) {
-		if u, err := url.Parse(entry); err == nil && u.Hostname() != "" && u.Hostname() != "proxy.golang.org" {
+		if u, err := url.Parse(entry); err == nil && u.Hostname() != "" {
 			hosts = append(hosts, regexp.QuoteMeta(u.Hostname()))
 		}
 	}
