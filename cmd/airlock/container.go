@@ -17,7 +17,7 @@ func newContainerCommand() *cobra.Command {
 		Use:   "container",
 		Short: "Create containers, run commands in them, copy files in and out",
 		Example: `  airlock container create
-  airlock container exec container_0123 -- python3 -c 'print(6*7)'
+  airlock container exec container_0123 python3 -c 'print(6*7)'
   airlock container cp report.docx container_0123:/workspace/`,
 	}
 	cmd.AddCommand(newContainerCreateCommand(), newContainerListCommand(), newContainerGetCommand(),

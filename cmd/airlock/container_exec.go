@@ -38,15 +38,21 @@ func newContainerExecCommand() *cobra.Command {
 	var stdin bool
 	var timeout time.Duration
 	cmd := apiCommand(&cobra.Command{
-		Use:   "exec ID -- COMMAND [ARG]...",
+		Use:   "exec [flags] ID COMMAND [ARG]...",
 		Short: "Run a command in a container",
-		Long: `Run a command in a container. Standard output, standard error and the exit code are those of the command:
+		Long: `Run a command in a container. What follows the ID is the command with its own flags, with or without a -- before
+it; the flags of exec stand before the ID. Standard output, standard error and the exit code are those of the command:
 128 and the signal's number if a signal ended it, 124 if the time limit did, 137 if it ran out of memory, 127 if it
 could not be started.`,
-		Example: "  airlock container exec container_0123 -- ls -l /workspace\n  airlock container exec -i container_0123 -- wc -l < data.csv",
-		Args:    cobra.MinimumNArgs(2),
+		Example: "  airlock container exec container_0123 ls -l /workspace\n  airlock container exec -i container_0123 wc -l < data.csv",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(commandOf(args)) == 0 {
+				return errors.New("a container and a command are needed")
+			}
+			return nil
+		},
 	}, func(ctx context.Context, c *client, cmd *cobra.Command, args []string) error {
-		req.Argv, req.Timeout = args[1:], timeout.Seconds()
+		req.Argv, req.Timeout = commandOf(args), timeout.Seconds()
 		if stdin {
 			b, err := io.ReadAll(cmd.InOrStdin())
 			if err != nil {
@@ -64,11 +70,23 @@ could not be started.`,
 		return exit.asError(timeout)
 	})
 	f := cmd.Flags()
+	f.SetInterspersed(false)
 	f.BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the command")
 	f.StringVar(&req.Cwd, "cwd", "", "folder to run in (default: /workspace)")
 	f.StringToStringVar(&req.Env, "env", nil, "environment of the command, NAME=VALUE")
 	f.DurationVar(&timeout, "timeout", 0, "time limit (default: the server's)")
 	return cmd
+}
+
+// commandOf is what follows the container in the arguments, without a -- that separates the two.
+func commandOf(args []string) []string {
+	if len(args) < 2 {
+		return nil
+	}
+	if args[1] == "--" {
+		return args[2:]
+	}
+	return args[1:]
 }
 
 // asError carries the command's exit code out of the program, with a word on why where the code alone does not say it.
