@@ -38,7 +38,7 @@ type connection struct {
 func (c *connection) addFlags(cmd *cobra.Command, withApp bool) {
 	f := cmd.Flags()
 	c.chosen = f.Changed
-	f.StringVar(&c.url, "url", "", "address of the server (AIRLOCK_URL; default: the one running on the data folder)")
+	f.StringVar(&c.url, "url", "", "address of the server, with or without the /v1 of an SDK's base URL (AIRLOCK_URL; default: the one running on the data folder)")
 	f.StringVar(&c.key, "key", "", "key (AIRLOCK_KEY; default: the admin key of the data folder)")
 	f.StringVar(&c.data, "data", "", "data folder (AIRLOCK_DATA)")
 	if withApp {
@@ -51,6 +51,7 @@ func (c *connection) resolve() error {
 	if c.url == "" {
 		c.url = os.Getenv("AIRLOCK_URL")
 	}
+	c.url = baseURL(c.url)
 	if c.key == "" {
 		if c.given("key") {
 			// What was meant to be somebody's key must not turn into the admin key of the data folder.
@@ -69,6 +70,15 @@ func (c *connection) resolve() error {
 		c.data = cfg.Data
 	}
 	return nil
+}
+
+// baseURL takes off what an address has beyond the server's own: some SDKs want /v1 at the end of it, others do not.
+func baseURL(address string) string {
+	scheme, rest, ok := strings.Cut(address, "://")
+	if !ok {
+		return address
+	}
+	return scheme + "://" + strings.TrimRight(strings.TrimSuffix(strings.TrimRight(rest, "/"), "/v1"), "/")
 }
 
 // errNoServer: nothing answers on the data folder.

@@ -77,6 +77,31 @@ func TestAdminCommandsUseTheFoldersKeyBesideAKeyInTheEnvironment(t *testing.T) {
 	}
 }
 
+// The AI SDK wants /v1 at the end of its base URL, the others do not: the address in a user's environment may be either.
+func TestAddressMayEndWithASlashOrTheVersion(t *testing.T) {
+	t.Setenv("AIRLOCK_KEY", "sk-airlock-app")
+	for given, want := range map[string]string{
+		"http://127.0.0.1:1":         "http://127.0.0.1:1",
+		"http://127.0.0.1:1/":        "http://127.0.0.1:1",
+		"http://127.0.0.1:1/v1":      "http://127.0.0.1:1",
+		"http://127.0.0.1:1/v1/":     "http://127.0.0.1:1",
+		"https://example.com/box//":  "https://example.com/box",
+		"https://example.com/box/v1": "https://example.com/box",
+		"http://v1":                  "http://v1",
+		"http://127.0.0.1:1/v12":     "http://127.0.0.1:1/v12",
+	} {
+		t.Setenv("AIRLOCK_URL", given)
+		c, err := (&connection{data: t.TempDir()}).dialAPI(t.Context())
+		if err != nil || c.url != want {
+			t.Errorf("AIRLOCK_URL=%s: %+v, %v, want %s", given, c, err, want)
+		}
+		c, err = (&connection{data: t.TempDir(), url: given}).dialAdmin()
+		if err != nil || c.url != want {
+			t.Errorf("--url %s: %+v, %v, want %s", given, c, err, want)
+		}
+	}
+}
+
 func TestSessionKeyIsMadeOnceAndRevoked(t *testing.T) {
 	var seen []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
