@@ -50,8 +50,8 @@ func adminCommand(cmd *cobra.Command, show func(map[string]any) string,
 	return cmd
 }
 
-// adminList is a command that prints a list of an admin route.
-func adminList(cmd *cobra.Command, path func() string, columns ...string) *cobra.Command {
+// adminList is a command that prints those elements of a list of an admin route that show takes; nil takes all.
+func adminList(cmd *cobra.Command, path func() string, show func(json.RawMessage) bool, columns ...string) *cobra.Command {
 	var conn connection
 	var asJSON bool
 	conn.addFlags(cmd, false)
@@ -64,7 +64,9 @@ func adminList(cmd *cobra.Command, path func() string, columns ...string) *cobra
 		}
 		var rows []json.RawMessage
 		err = c.list(cmd.Context(), path(), func(raw json.RawMessage) error {
-			rows = append(rows, raw)
+			if show == nil || show(raw) {
+				rows = append(rows, raw)
+			}
 			return nil
 		})
 		if err != nil {
@@ -91,7 +93,7 @@ func newAppListCommand() *cobra.Command {
 		Use:     "list",
 		Short:   "List the apps",
 		Example: "  airlock app list",
-	}, func() string { return "/airlock/v1/apps" }, "id", "name", "created_at", "disabled_at")
+	}, func() string { return "/airlock/v1/apps" }, nil, "id", "name", "created_at", "disabled_at")
 }
 
 func newAppGetCommand() *cobra.Command {

@@ -25,6 +25,8 @@ const (
 	apiVersion  = "2023-06-01"
 	// sessionKeyTTL is how long an API key lives that a command holding the admin key makes for itself.
 	sessionKeyTTL = time.Hour
+	// sessionKeyName tells such keys from those that somebody asked for.
+	sessionKeyName = "airlock command"
 )
 
 // connection says where the server is and who asks: the flags every client command has.
@@ -202,7 +204,7 @@ func (c *client) becomeApp(ctx context.Context, app string) error {
 		ID  string `json:"id"`
 		Key string `json:"key"`
 	}
-	body := map[string]any{"app": app, "name": "airlock command", "ttl_seconds": int64(sessionKeyTTL / time.Second)}
+	body := map[string]any{"app": app, "name": sessionKeyName, "ttl_seconds": int64(sessionKeyTTL / time.Second)}
 	if err := c.adminCall(ctx, http.MethodPost, "/airlock/v1/keys", body, &made); err != nil {
 		return fmt.Errorf("API key for app %q: %w", app, err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -51,18 +52,36 @@ func newKeyCreateCommand() *cobra.Command {
 
 func newKeyListCommand() *cobra.Command {
 	var app string
+	var all bool
 	cmd := adminList(&cobra.Command{
-		Use:     "list",
-		Short:   "List the keys, without their secrets",
-		Example: "  airlock key list --app invoices",
+		Use:   "list",
+		Short: "List the keys, without their secrets",
+		Long: "List the keys, without their secrets. Commands that hold the admin key make themselves a key that lives an hour at\n" +
+			"most; those that have ended are shown with --all only. The server forgets them when their hour is over.",
+		Example: "  airlock key list --app invoices\n  airlock key list --all",
 	}, func() string {
 		if app == "" {
 			return "/airlock/v1/keys"
 		}
 		return "/airlock/v1/keys?app=" + url.QueryEscape(app)
-	}, "id", "app_id", "name", "hint", "created_at", "expires_at", "revoked_at")
+	}, func(raw json.RawMessage) bool { return all || !endedSession(raw, time.Now()) },
+		"id", "app_id", "name", "hint", "created_at", "expires_at", "revoked_at")
 	cmd.Flags().StringVar(&app, "app", "", "only the keys of this app")
+	cmd.Flags().BoolVar(&all, "all", false, "also the ended keys that commands made for themselves")
 	return cmd
+}
+
+// endedSession reports whether a key is one that a command made for itself and that is of no use any more.
+func endedSession(raw json.RawMessage, now time.Time) bool {
+	var k struct {
+		Name      string     `json:"name"`
+		ExpiresAt *time.Time `json:"expires_at"`
+		RevokedAt *time.Time `json:"revoked_at"`
+	}
+	if json.Unmarshal(raw, &k) != nil || k.Name != sessionKeyName || k.ExpiresAt == nil {
+		return false
+	}
+	return k.RevokedAt != nil || !k.ExpiresAt.After(now)
 }
 
 func newKeyRevokeCommand() *cobra.Command {

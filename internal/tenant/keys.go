@@ -135,10 +135,12 @@ func (s *Service) RevokeKey(ctx context.Context, id string) error {
 	return nil
 }
 
-// Sweep removes keys that expired long ago.
+// Sweep removes keys that expired long ago, and those of single commands when they have expired.
 func (s *Service) Sweep(ctx context.Context) error {
+	now := s.now()
 	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
-		return deleteEndedKeys(ctx, tx, s.now().Add(-endedKeys).UnixMicro())
+		return errors.Join(deleteEndedKeys(ctx, tx, now.Add(-endedKeys).UnixMicro()),
+			deleteShortKeys(ctx, tx, now.UnixMicro(), sessionKeys.Microseconds()))
 	})
 	if err != nil {
 		return fmt.Errorf("sweep keys: %w", err)

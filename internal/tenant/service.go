@@ -10,9 +10,13 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
-// endedKeys is how long a key that expired stays in the lists. Client commands make hour-long keys, so
-// that they would pile up.
-const endedKeys = 30 * 24 * time.Hour
+const (
+	// endedKeys is how long a key that expired stays in the lists.
+	endedKeys = 30 * 24 * time.Hour
+	// sessionKeys is the longest life of a key that goes as soon as it has expired: each client command
+	// makes one for itself, and nobody asks for them again.
+	sessionKeys = time.Hour
+)
 
 // Service keeps apps and keys. It is safe for concurrent use.
 type Service struct {

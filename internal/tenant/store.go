@@ -178,3 +178,9 @@ func deleteEndedKeys(ctx context.Context, tx db.Tx, before int64) error {
 	_, err := tx.NewDelete().Model((*keyRow)(nil)).Where("expires_at < ?", before).Exec(ctx)
 	return err
 }
+
+// deleteShortKeys removes expired keys that were made for a life of at most so many microseconds.
+func deleteShortKeys(ctx context.Context, tx db.Tx, now, life int64) error {
+	_, err := tx.NewDelete().Model((*keyRow)(nil)).Where("expires_at <= ? AND expires_at - created_at <= ?", now, life).Exec(ctx)
+	return err
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -503,7 +504,7 @@ func TestCase61NULNeverReachesTheDatabase(t *testing.T) {
 func TestSweepRemovesKeysThatEndedLongAgoOnly(t *testing.T) {
 	run(t, func(t *testing.T, x *fixture) {
 		x.app("one")
-		x.key(tenant.NewKey{App: "one", TTL: time.Hour})
+		x.key(tenant.NewKey{App: "one", TTL: 2 * time.Hour})
 		forever, _ := x.key(tenant.NewKey{App: "one"})
 		count := func() int {
 			t.Helper()
@@ -520,12 +521,49 @@ func TestSweepRemovesKeysThatEndedLongAgoOnly(t *testing.T) {
 		if n := count(); n != 2 {
 			t.Errorf("%d keys, want 2", n)
 		}
-		x.advance(2 * time.Hour)
+		x.advance(3 * time.Hour)
 		if n := count(); n != 1 {
 			t.Errorf("%d keys, want 1", n)
 		}
 		if err := x.s.RevokeKey(t.Context(), forever.ID); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+func TestSweepRemovesKeysOfSingleCommandsWhenTheyHaveExpired(t *testing.T) {
+	run(t, func(t *testing.T, x *fixture) {
+		x.app("one")
+		short, secret := x.key(tenant.NewKey{App: "one", TTL: time.Hour})
+		revoked, _ := x.key(tenant.NewKey{App: "one", TTL: time.Hour})
+		longer, _ := x.key(tenant.NewKey{App: "one", TTL: time.Hour + time.Second})
+		if err := x.s.RevokeKey(t.Context(), revoked.ID); err != nil {
+			t.Fatal(err)
+		}
+		want := func(when string, ids ...string) {
+			t.Helper()
+			if err := x.s.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			keys, _, err := x.s.ListKeys(t.Context(), "one", 100, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, k := range keys {
+				got = append(got, k.ID)
+			}
+			slices.Sort(got)
+			slices.Sort(ids)
+			if !slices.Equal(got, ids) {
+				t.Errorf("%s: %v are left, want %v", when, got, ids)
+			}
+		}
+		x.advance(time.Hour - time.Microsecond)
+		want("before its end", short.ID, revoked.ID, longer.ID)
+		x.advance(2 * time.Second)
+		want("after it", longer.ID)
+		_, err := x.auth(tenant.KindAPIKey, "X-Api-Key", secret)
+		wantStatus(t, err, http.StatusUnauthorized, "Invalid API key.")
 	})
 }
