@@ -10,6 +10,7 @@ COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null)
 DATE     ?= $(shell git log -1 --format=%cI 2>/dev/null)
 LDFLAGS  := -s -w -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 GUEST    := internal/sandbox/guest/bin/guest_linux_$(GOARCH)
+PROBE    := internal/sandbox/attack/bin/probe_linux_$(GOARCH)
 LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export CGO_ENABLED ?= 0
@@ -35,8 +36,9 @@ build: guest ## build bin/airlock with the guest inside
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/airlock ./cmd/airlock
 
 .PHONY: guest
-guest: ## build the program that runs inside a sandbox
+guest: ## build the programs that run inside a sandbox: the guest, and the one that attacks
 	GOOS=linux GOARCH=$(GOARCH) $(GO) build -ldflags '-s -w' -o $(GUEST) ./cmd/airlock-guest
+	GOOS=linux GOARCH=$(GOARCH) $(GO) build -trimpath -ldflags '-s -w' -o $(PROBE) ./internal/sandbox/attack/probe
 
 .PHONY: lint
 lint: ## golangci-lint, with the version of tools/go.mod
@@ -74,4 +76,4 @@ setup: ## install the packages the tests need
 .PHONY: clean
 clean: ## remove what the build made
 	rm -rf bin airlock-demo node_modules e2e/ts/node_modules
-	rm -f internal/sandbox/guest/bin/guest_linux_*
+	rm -f internal/sandbox/guest/bin/guest_linux_* internal/sandbox/attack/bin/probe_linux_*

@@ -14,7 +14,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/sandboxtest"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 )
 
 const driverName = "native"
@@ -203,7 +203,7 @@ func idleMemory(ctx context.Context, l *lab, _ options) (rows []result, err erro
 			return nil, err
 		}
 	}
-	now, err := sandboxtest.TakeSnapshot(l.host.ID, l.dir)
+	now, err := attack.TakeSnapshot(l.host.ID, l.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +287,7 @@ func leaks(ctx context.Context, l *lab, o options) ([]result, error) {
 	if err := once(); err != nil {
 		return nil, err
 	}
-	before, err := sandboxtest.TakeSnapshot(l.host.ID, l.dir)
+	before, err := attack.TakeSnapshot(l.host.ID, l.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +302,7 @@ func leaks(ctx context.Context, l *lab, o options) ([]result, error) {
 		Metric: "create, echo and destroy without a trace", Driver: driverName, Value: float64(o.cycles), Unit: "cycles", Budget: "nothing left", OK: true,
 		Note: fmt.Sprintf("%.0f a second", float64(o.cycles)/took.Seconds()),
 	}
-	if err := sandboxtest.WaitClean(ctx, l.host.ID, l.dir, before); err != nil {
+	if err := attack.WaitClean(ctx, l.host.ID, l.dir, before); err != nil {
 		row.OK, row.Note = false, err.Error()
 	}
 	return []result{row}, nil

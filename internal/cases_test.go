@@ -195,7 +195,7 @@ func TestThreatModelNamesRealRows(t *testing.T) {
 	}
 	var suite strings.Builder
 	for _, f := range allSources(t) {
-		if f.dir() == "internal/sandbox/sandboxtest" {
+		if f.dir() == "internal/sandbox/attack" {
 			suite.Write(f.text)
 		}
 	}

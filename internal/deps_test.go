@@ -15,7 +15,7 @@ import (
 // policy is the list of arrows: each package and the packages of this module it imports outside its tests. An arrow that
 // is not here is refused, and so is one that no longer exists. A new arrow needs a line in docs/adr.
 const policy = `
-bench: sandbox sandbox/drivers sandbox/rootfs sandbox/sandboxtest
+bench: sandbox sandbox/attack sandbox/drivers sandbox/rootfs
 cmd/airlock: claude cmd/airlock/demo sandbox sandbox/drivers sandbox/host sandbox/rootfs server
 cmd/airlock-guest: sandbox/guest/serve sandbox/native/setup
 blob/blobtest: blob
@@ -31,7 +31,8 @@ sandbox/drivers: sandbox sandbox/native
 sandbox/guest/serve: sandbox/guest sandbox/guest/python
 sandbox/host: sandbox/guest/bin sandbox/rootfs
 sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup
-sandbox/sandboxtest: sandbox sandbox/guest
+sandbox/attack: sandbox sandbox/guest
+sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
 server: blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
 tenant: db wire
 upstream: claude upstream/script wire
@@ -127,15 +128,12 @@ func TestTestPackagesAreImportedByTestsAlone(t *testing.T) {
 	t.Parallel()
 	for _, p := range goPackages(t) {
 		for _, to := range inModule(p.Imports) {
-			if isTestPackage(to) && !isTestPackage(short(p.ImportPath)) && !shipsTheSuite[short(p.ImportPath)] {
+			if isTestPackage(to) && !isTestPackage(short(p.ImportPath)) {
 				t.Errorf("%s imports %s outside its tests", short(p.ImportPath), to)
 			}
 		}
 	}
 }
-
-// shipsTheSuite lists who may link the escape suite: the doctor shows it to people, the benchmark measures with it.
-var shipsTheSuite = map[string]bool{"cmd/airlock": true, "bench": true}
 
 func isTestPackage(path string) bool {
 	last := path[strings.LastIndex(path, "/")+1:]

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
@@ -25,7 +26,7 @@ func TestCase40EmptyFilesAndEmptyInput(t *testing.T) {
 		put(t, b, guest.Home+"/empty", "", guest.PutOptions{AsCode: true})
 		wantOutput(t, sh(t, b, "stat -c %s empty; cat empty"), "0\n")
 		wantOutput(t, run(t, b, sandbox.Command{Argv: []string{"wc", "-c"}, Stdin: strings.NewReader("")}), "0\n")
-		got, info, err := readFile(t.Context(), b, guest.Home+"/empty", guest.GetOptions{AsCode: true})
+		got, info, err := attack.ReadFile(t.Context(), b, guest.Home+"/empty", guest.GetOptions{AsCode: true})
 		if err != nil || len(got) != 0 || info.Size != 0 {
 			t.Errorf("export of an empty file: %q, %+v, %v", got, info, err)
 		}
@@ -70,7 +71,7 @@ func TestCase52LostStreamIsAnErrorNotSuccess(t *testing.T) {
 		var res sandbox.Result
 		go func() {
 			var err error
-			res, err = b.Sandbox.Exec(t.Context(), sandbox.Command{Shell: "echo go; sleep 300", Stdout: &firstWrite{seen: started}})
+			res, err = b.Sandbox.Exec(t.Context(), sandbox.Command{Shell: "echo go; sleep 300", Stdout: &attack.FirstWrite{Seen: started}})
 			done <- err
 		}()
 		<-started
@@ -199,7 +200,7 @@ func TestCase66CancelKillsBackgroundChildren(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		started := make(chan struct{})
 		go func() { <-started; cancel() }()
-		res, err := b.Sandbox.Exec(ctx, sandbox.Command{Shell: "sleep 999 & setsid sleep 999 & echo go; wait", Stdout: &firstWrite{seen: started}})
+		res, err := b.Sandbox.Exec(ctx, sandbox.Command{Shell: "sleep 999 & setsid sleep 999 & echo go; wait", Stdout: &attack.FirstWrite{Seen: started}})
 		if !res.Canceled || !errors.Is(err, context.Canceled) {
 			t.Errorf("cancel: %+v, %v", res, err)
 		}
@@ -214,7 +215,7 @@ func TestCase67OrphansAreReaped(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
 		b := start(t, e)
 		sh(t, b, "for i in $(seq 500); do (sleep 0 &) ; done; sleep 0.5")
-		err := eventually(t.Context(), 10*time.Second, func() (bool, error) {
+		err := attack.Eventually(t.Context(), 10*time.Second, func() (bool, error) {
 			out := sh(t, b, "cat /proc/[0-9]*/stat | grep -c ' Z '")
 			return out.Stdout == "0\n", nil
 		})
@@ -227,7 +228,7 @@ func TestCase67OrphansAreReaped(t *testing.T) {
 // Fails if the kill at a deadline is not remembered by the killer.
 func TestCase68FourEndsAreFourOutcomes(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
-		b := start(t, e, Memory(96*mib))
+		b := start(t, e, attack.Memory(96*attack.MiB))
 		for name, tt := range map[string]struct {
 			c             sandbox.Command
 			timedOut, oom bool
@@ -235,8 +236,8 @@ func TestCase68FourEndsAreFourOutcomes(t *testing.T) {
 		}{
 			"deadline":      {sandbox.Command{Shell: "trap '' TERM; while :; do sleep 1; done", Timeout: time.Second}, true, false, int(syscall.SIGKILL), 137},
 			"out of memory": {sandbox.Command{Argv: []string{"python3", "-c", "x = bytearray(1 << 30)"}}, false, true, int(syscall.SIGKILL), 137},
-			"signal":        {sandbox.Command{Shell: "kill -9 $$", Timeout: commandTime}, false, false, int(syscall.SIGKILL), 137},
-			"exit":          {sandbox.Command{Shell: "exit 137", Timeout: commandTime}, false, false, 0, 137},
+			"signal":        {sandbox.Command{Shell: "kill -9 $$", Timeout: attack.CommandTime}, false, false, int(syscall.SIGKILL), 137},
+			"exit":          {sandbox.Command{Shell: "exit 137", Timeout: attack.CommandTime}, false, false, 0, 137},
 		} {
 			out := run(t, b, tt.c)
 			if out.TimedOut != tt.timedOut || out.OOM != tt.oom || out.Signal != tt.signal || out.Code != tt.code || out.Canceled {
@@ -249,7 +250,7 @@ func TestCase68FourEndsAreFourOutcomes(t *testing.T) {
 // Fails if the score of a child is set after its start.
 func TestCase69ChildrenDieBeforeTheGuest(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
-		b := start(t, e, Memory(128*mib), CPUs(2))
+		b := start(t, e, attack.Memory(128*attack.MiB), attack.CPUs(2))
 		for range 5 {
 			// Each forks at once and eats from its first instruction on.
 			out := sh(t, b, `for i in 1 2 3 4; do python3 -c 'import os; os.fork(); x = bytearray(1 << 30)' & done; wait; sed -n 1p /proc/self/oom_score_adj`)
@@ -298,7 +299,7 @@ func TestCase75ReasonsOfAnEndAreDistinct(t *testing.T) {
 		if err := destroyed.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		pid, err := firstProcess(e, crashed.ID())
+		pid, err := attack.FirstProcess(e, crashed.ID())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +321,7 @@ func TestCase75ReasonsOfAnEndAreDistinct(t *testing.T) {
 // Fails if the disk or process limit goes away.
 func TestCase81EndlessFileAndForkBombStayInside(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
-		b, other := start(t, e, Disk(16*mib), Processes(48)), start(t, e)
+		b, other := start(t, e, attack.Disk(16*attack.MiB), attack.Processes(48)), start(t, e)
 		out := sh(t, b, "yes > f")
 		if !strings.Contains(out.Stderr, "No space left on device") {
 			t.Errorf("yes > f: %v", out)
@@ -340,9 +341,9 @@ func TestCase81EndlessFileAndForkBombStayInside(t *testing.T) {
 // Fails if two sandboxes get one id range, or a destroyed one leaves its disk.
 func TestCase82TenantsShareNoUIDAndLeaveNothing(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
-		for _, threat := range Threats() {
+		for _, threat := range attack.Threats() {
 			if threat.Row == 46 {
-				if err := Attack(t.Context(), e, threat); err != nil {
+				if err := attack.Attack(t.Context(), e, threat); err != nil {
 					t.Error(err)
 				}
 			}
@@ -362,7 +363,7 @@ func TestCase83EnvironmentIsClean(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
 		b := start(t, e)
 		out := sh(t, b, "printenv; cat /proc/[0-9]*/environ 2>/dev/null")
-		if strings.Contains(out.Stdout, e.Secret) || strings.Contains(out.Stdout, secretVariable) {
+		if strings.Contains(out.Stdout, e.Secret) || strings.Contains(out.Stdout, attack.SecretVariable) {
 			t.Errorf("the server's environment is inside: %v", out)
 		}
 	})

@@ -1,24 +1,9 @@
-// Package sandboxtest holds what every sandbox driver must keep: a conformance
-// suite (Run) and the escape suite (Threats), one real attempt for each row of
-// docs/threat-model.md. It is a library. The tests of this package run it on
-// the drivers of this repository, and `airlock doctor --attack` can run the
-// threats on a host that serves.
+// Package sandboxtest is the conformance suite, Run: what callers of a sandbox may rely on with every driver. Its own tests
+// run it, and the attempts of package attack, on the drivers of this repository.
 //
-// It knows a driver only by sandbox.Driver and reads the host beside it: an
-// attempt counts as held when the kernel gave the expected answer inside, the
-// sandbox still answers afterwards, and nothing of it is left outside. An exit
-// code alone proves nothing.
+// The attempts are no part of this package because they ship: a package whose name ends in "test" is imported by tests
+// alone, and the attempts run on the machines of people who serve.
 //
-// The hostile program is the folder probe, built for each run and put into
-// the sandbox. The hostile guest of row 16 is a double in this package that
-// speaks frames over a socket pair; no driver without isolation exists.
-//
-// Limits and durations are small so that an attempt takes seconds. Bounds on
-// time are generous, because the machine may be busy: they tell "answers" from
-// "hangs", never fast from slow.
-//
-// Files: env.go the driver under test and its surroundings, box.go one sandbox
-// with shorthand, leak*.go what is left on the host, threat.go the list, row*.go
-// the attempts, suite*.go the conformance suite, hostile.go the guest double,
-// part.go the processes that a row kills or confines.
+// Files: suite*.go the rules, native_test.go the drivers under test, cases_test.go inputs that broke other systems,
+// threatmodel_test.go the table of docs/threat-model.md against the attempts, leftover what killed test runs left.
 package sandboxtest

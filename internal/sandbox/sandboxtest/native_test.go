@@ -2,14 +2,16 @@ package sandboxtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/sandboxtest/leftover"
@@ -18,11 +20,25 @@ import (
 // drivers under test; a new driver is one more line here.
 var driverNames = []string{"native"}
 
-// probeBinary is built once, by TestMain.
-var probeBinary string
+// partVariable makes this program play a part of an attempt instead of testing; its value is "driver part".
+const partVariable = "AIRLOCK_SANDBOXTEST_PART"
+
+func selfPart(driver string) func(context.Context, string) *exec.Cmd {
+	return func(ctx context.Context, part string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, "/proc/self/exe")
+		cmd.Env = append(os.Environ(), partVariable+"="+driver+" "+part)
+		return cmd
+	}
+}
 
 func TestMain(m *testing.M) {
-	PlayPart(Factory{Name: "native", New: driverOf("native"), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS")})
+	if driver, part, found := strings.Cut(os.Getenv(partVariable), " "); found {
+		if err := attack.PlayPart(context.Background(), factory(driver), part); err != nil {
+			fmt.Fprintln(os.Stderr, "part:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	_ = leftover.Remove() // of killed runs; see there
 	os.Exit(testMain(m))
 }
@@ -33,15 +49,7 @@ func testMain(m *testing.M) int {
 		// The process that row 51 starts must not search again.
 		err = os.Setenv("AIRLOCK_TEST_ROOTFS", root)
 	}
-	dir, tempErr := os.MkdirTemp("", "airlock-probe-")
-	if err = errors.Join(err, tempErr); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if probeBinary, err = BuildProbe(ctx, dir); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -88,7 +96,7 @@ func testRootFS() (string, error) {
 
 func factory(name string) Factory {
 	return Factory{
-		Name: name, New: driverOf(name), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS"), Probe: probeBinary, Part: SelfPart,
+		Name: name, New: driverOf(name), RootFS: os.Getenv("AIRLOCK_TEST_ROOTFS"), Part: selfPart(name),
 	}
 }
 
@@ -113,11 +121,11 @@ func TestThreats(t *testing.T) {
 	for _, name := range driverNames {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, factory(name))
-			for _, threat := range Threats() {
+			for _, threat := range attack.Threats() {
 				t.Run(threat.Title(), func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), threatLimit)
 					defer cancel()
-					if err := Attack(ctx, e, threat); err != nil {
+					if err := attack.Attack(ctx, e, threat); err != nil {
 						t.Errorf("row %d, required: %s\n%v", threat.Row, threat.Required, err)
 					}
 				})

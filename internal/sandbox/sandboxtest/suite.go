@@ -12,7 +12,22 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+)
+
+// The names of package attack that every rule uses.
+type (
+	// Env is a driver with its surroundings, see attack.Env.
+	Env = attack.Env
+	// Box is one sandbox with shorthand, see attack.Box.
+	Box = attack.Box
+	// Factory makes the driver under test, see attack.Factory.
+	Factory = attack.Factory
+	// Option changes a spec, see attack.Option.
+	Option = attack.Option
+	// Output is how a command ended, see attack.Output.
+	Output = attack.Output
 )
 
 // Run is the conformance suite: what callers of a sandbox may rely on with
@@ -21,7 +36,7 @@ import (
 func Run(t *testing.T, f Factory) {
 	t.Helper()
 	e := open(t, f)
-	if err := warmUp(t.Context(), e); err != nil {
+	if err := attack.WarmUp(t.Context(), e); err != nil {
 		t.Fatalf("first sandbox: %v", err)
 	}
 	before, err := e.Leftovers()
@@ -48,7 +63,7 @@ type rule struct {
 // open makes an Env that ends with the test.
 func open(t *testing.T, f Factory) *Env {
 	t.Helper()
-	e, err := Open(t.Context(), f, t.TempDir())
+	e, err := attack.Open(t.Context(), f, t.TempDir())
 	if err != nil {
 		t.Fatalf("open driver %s: %v", f.Name, err)
 	}
@@ -123,7 +138,7 @@ func commandBasics(t *testing.T, e *Env) {
 }
 
 func commandEnvironment(t *testing.T, e *Env) {
-	b := start(t, e, Environ(map[string]string{"FROM_SPEC": "spec", "BOTH": "spec"}))
+	b := start(t, e, attack.Environ(map[string]string{"FROM_SPEC": "spec", "BOTH": "spec"}))
 	out := run(t, b, sandbox.Command{Argv: []string{"env"}, Env: map[string]string{"FROM_COMMAND": "command", "BOTH": "command"}})
 	have := map[string]string{}
 	for line := range strings.Lines(out.Stdout) {
@@ -142,7 +157,7 @@ func commandEnvironment(t *testing.T, e *Env) {
 	if !strings.Contains(have["PATH"], "/usr/bin") {
 		t.Errorf("PATH = %q", have["PATH"])
 	}
-	if _, leaked := have[secretVariable]; leaked {
+	if _, leaked := have[attack.SecretVariable]; leaked {
 		t.Error("the host's environment is inside")
 	}
 	wantOutput(t, sh(t, b, "echo -$FROM_COMMAND-"), "--\n")
@@ -169,7 +184,7 @@ func commandMissing(t *testing.T, e *Env) {
 }
 
 func outcomes(t *testing.T, e *Env) {
-	b := start(t, e, Memory(96*mib))
+	b := start(t, e, attack.Memory(96*attack.MiB))
 	for name, tt := range map[string]struct {
 		c    sandbox.Command
 		want sandbox.Result
@@ -207,7 +222,7 @@ func canceled(t *testing.T, e *Env) {
 		cancel(cause)
 	}()
 	res, err := b.Sandbox.Exec(ctx, sandbox.Command{
-		Shell: "echo begun; setsid sleep 1000 & (sleep 1000 &); trap '' TERM; sleep 1000 & wait", Stdout: &firstWrite{seen: started},
+		Shell: "echo begun; setsid sleep 1000 & (sleep 1000 &); trap '' TERM; sleep 1000 & wait", Stdout: &attack.FirstWrite{Seen: started},
 	})
 	if !errors.Is(err, cause) || !res.Canceled || res.TimedOut {
 		t.Errorf("canceled: %+v, %v, want Canceled and the cause", res, err)
@@ -245,7 +260,7 @@ func parallel(t *testing.T, e *Env) {
 // slowReader fails when the guest, or the host, keeps output that nobody has
 // read yet: the writer would be done long before its reader.
 func slowReader(t *testing.T, e *Env) {
-	b := start(t, e, func(s *sandbox.Spec) { s.Limits.OutputBytes = 64 * mib })
+	b := start(t, e, func(s *sandbox.Spec) { s.Limits.OutputBytes = 64 * attack.MiB })
 	gate := &gated{open: make(chan struct{})}
 	openGate := sync.OnceFunc(func() { close(gate.open) })
 	defer openGate()

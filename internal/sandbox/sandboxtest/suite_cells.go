@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 )
 
 func cellRules() []rule {
@@ -21,7 +22,7 @@ func cellRules() []rule {
 
 func cell(t *testing.T, b *Box, code string) (sandbox.CellResult, Output) {
 	t.Helper()
-	res, out, err := b.Cell(t.Context(), sandbox.Cell{Code: code, Timeout: commandTime})
+	res, out, err := b.Cell(t.Context(), sandbox.Cell{Code: code, Timeout: attack.CommandTime})
 	if err != nil {
 		t.Fatalf("cell %.80q: %v", code, err)
 	}
@@ -107,7 +108,7 @@ func cellTimeout(t *testing.T, e *Env) {
 }
 
 func cellDies(t *testing.T, e *Env) {
-	b := start(t, e, Memory(128*mib))
+	b := start(t, e, attack.Memory(128*attack.MiB))
 	cell(t, b, "x = 1")
 	res, out := cell(t, b, "print('begun')\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
 	if !res.StateLost || res.Code != 137 || res.OOM || out.Stdout != "begun\n" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
@@ -31,16 +32,16 @@ func put(t *testing.T, b *Box, path, content string, o guest.PutOptions) {
 
 func fileRoundTrip(t *testing.T, e *Env) {
 	b := start(t, e)
-	random := make([]byte, 8*mib+1)
+	random := make([]byte, 8*attack.MiB+1)
 	source := rand.NewChaCha8([32]byte{1})
 	// This source never fails.
 	_, _ = source.Read(random)
-	for name, content := range map[string][]byte{"empty": {}, "one": {0}, "large": random, "all": allBytes()} {
+	for name, content := range map[string][]byte{"empty": {}, "one": {0}, "large": random, "all": attack.AllBytes()} {
 		path := guest.Home + "/" + name
 		if err := b.Put(t.Context(), path, bytes.NewReader(content), guest.PutOptions{AsCode: true}); err != nil {
 			t.Fatalf("put %s: %v", name, err)
 		}
-		got, info, err := readFile(t.Context(), b, path, guest.GetOptions{AsCode: true, NoSymlinks: true})
+		got, info, err := attack.ReadFile(t.Context(), b, path, guest.GetOptions{AsCode: true, NoSymlinks: true})
 		if err != nil || !bytes.Equal(got, content) || info.Size != int64(len(content)) || info.Type != guest.TypeFile {
 			t.Errorf("%s: %d of %d bytes, %+v, %v", name, len(got), len(content), info, err)
 		}
@@ -54,7 +55,7 @@ func fileVisible(t *testing.T, e *Env) {
 		wantOutput(t, sh(t, b, "cat f"), content)
 	}
 	sh(t, b, "printf made > g; chmod 600 g")
-	got, _, err := readFile(t.Context(), b, guest.Home+"/g", guest.GetOptions{AsCode: true})
+	got, _, err := attack.ReadFile(t.Context(), b, guest.Home+"/g", guest.GetOptions{AsCode: true})
 	if err != nil || string(got) != "made" {
 		t.Errorf("a file of the code: %q, %v", got, err)
 	}
@@ -71,7 +72,7 @@ func inputsReadOnly(t *testing.T, e *Env) {
 }
 
 func fileErrors(t *testing.T, e *Env) {
-	b := start(t, e, Disk(16*mib))
+	b := start(t, e, attack.Disk(16*attack.MiB))
 	sh(t, b, "mkdir d; head -c 2000 /dev/zero > big")
 	for name, tt := range map[string]struct {
 		path string
@@ -84,14 +85,14 @@ func fileErrors(t *testing.T, e *Env) {
 		"no right":  {"/etc/shadow", guest.GetOptions{AsCode: true}, guest.ErrPermission},
 		"nul":       {guest.Home + "/a\x00b", guest.GetOptions{AsCode: true}, guest.ErrInvalidPath},
 	} {
-		if _, _, err := readFile(t.Context(), b, tt.path, tt.o); !errors.Is(err, tt.want) {
+		if _, _, err := attack.ReadFile(t.Context(), b, tt.path, tt.o); !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", name, err, tt.want)
 		}
 	}
-	if _, _, err := readFile(t.Context(), b, guest.Home+"/big", guest.GetOptions{AsCode: true, Max: 2000}); err != nil {
+	if _, _, err := attack.ReadFile(t.Context(), b, guest.Home+"/big", guest.GetOptions{AsCode: true, Max: 2000}); err != nil {
 		t.Errorf("a file of exactly the limit: %v", err)
 	}
-	err := b.Put(t.Context(), guest.Home+"/full", io.LimitReader(zeros{}, 32*mib), guest.PutOptions{AsCode: true})
+	err := b.Put(t.Context(), guest.Home+"/full", io.LimitReader(attack.Zeros{}, 32*attack.MiB), guest.PutOptions{AsCode: true})
 	if !errors.Is(err, guest.ErrNoSpace) {
 		t.Errorf("put beyond the disk: %v, want ErrNoSpace", err)
 	}

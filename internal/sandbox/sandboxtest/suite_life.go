@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
@@ -44,7 +45,7 @@ func freezeAndThaw(t *testing.T, e *Env) {
 	go func() {
 		defer close(ended)
 		// It is canceled below; how it ends is another rule.
-		_, _ = b.Sandbox.Exec(ctx, sandbox.Command{Shell: "echo go; while :; do :; done", Stdout: &firstWrite{seen: started}})
+		_, _ = b.Sandbox.Exec(ctx, sandbox.Command{Shell: "echo go; while :; do :; done", Stdout: &attack.FirstWrite{Seen: started}})
 	}()
 	<-started
 	if err := errors.Join(b.Freeze(ctx), b.Freeze(ctx)); err != nil {
@@ -101,7 +102,7 @@ func persistence(t *testing.T, e *Env) {
 	if err := again.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ws := b.spec.Workspace
+	ws := b.Spec.Workspace
 	if err := errors.Join(ws.Sync(t.Context()), ws.Detach(t.Context())); err != nil {
 		t.Fatalf("detach: %v", err)
 	}
@@ -112,7 +113,7 @@ func persistence(t *testing.T, e *Env) {
 	if err := ws.Attach(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	again.spec.Workspace = ws
+	again.Spec.Workspace = ws
 	third, err := e.Restart(t.Context(), again)
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +137,7 @@ func blank(t *testing.T, e *Env) {
 }
 
 func limitsHold(t *testing.T, e *Env) {
-	b := start(t, e, Processes(40), OpenFiles(300), FileBytes(5*mib), Wall(20*time.Second))
+	b := start(t, e, attack.Processes(40), attack.OpenFiles(300), attack.FileBytes(5*attack.MiB), attack.Wall(20*time.Second))
 	wantOutput(t, sh(t, b, "ulimit -Hn; ulimit -Hf"), "300\n5120\n")
 	out := run(t, b, sandbox.Command{Argv: []string{"python3", "-c", `import os, time
 n = 0
@@ -149,18 +150,18 @@ try:
 except OSError as e:
   print(e.strerror, n < 40)`}})
 	wantOutput(t, out, "Resource temporarily unavailable True\n")
-	short := start(t, e, Wall(time.Second))
+	short := start(t, e, attack.Wall(time.Second))
 	began := time.Now()
 	// The sandbox's own limit outranks what the caller asks.
 	out = run(t, short, sandbox.Command{Shell: "sleep 1000", Timeout: time.Hour})
-	if took := time.Since(began); !out.TimedOut || took > commandTime {
+	if took := time.Since(began); !out.TimedOut || took > attack.CommandTime {
 		t.Errorf("the wall limit: %v after %s", out, took)
 	}
 }
 
 func cpuLimit(t *testing.T, e *Env) {
 	// A tenth is reached on a busy machine too.
-	b := start(t, e, CPUs(0.1))
+	b := start(t, e, attack.CPUs(0.1))
 	before, began := cpuOf(t, b), time.Now()
 	out := run(t, b, sandbox.Command{Shell: "while :; do :; done & while :; do :; done", Timeout: 2 * time.Second})
 	took := time.Since(began)
@@ -211,7 +212,7 @@ func destroyTwice(t *testing.T, e *Env) {
 	}
 	select {
 	case <-b.Done():
-	case <-time.After(aliveWithin):
+	case <-time.After(attack.AliveWithin):
 		t.Error("Done is not closed")
 	}
 	if b.ExitReason() != sandbox.ExitDestroyed {
@@ -226,7 +227,7 @@ func destroyTwice(t *testing.T, e *Env) {
 }
 
 func closeDestroys(t *testing.T, e *Env) {
-	other, err := Open(t.Context(), e.Factory, t.TempDir())
+	other, err := attack.Open(t.Context(), e.Factory, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func closeDestroys(t *testing.T, e *Env) {
 	}
 	select {
 	case <-b.Done():
-	case <-time.After(aliveWithin):
+	case <-time.After(attack.AliveWithin):
 		t.Error("close left a sandbox alive")
 	}
 	if _, err := other.StartBlank(t.Context()); err == nil {
@@ -252,7 +253,7 @@ func closeDestroys(t *testing.T, e *Env) {
 
 func sweepNeighbours(t *testing.T, e *Env) {
 	b := start(t, e)
-	other, err := Open(t.Context(), e.Factory, t.TempDir())
+	other, err := attack.Open(t.Context(), e.Factory, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,12 +267,12 @@ func sweepNeighbours(t *testing.T, e *Env) {
 
 func badSpecs(t *testing.T, e *Env) {
 	for name, change := range map[string]Option{
-		"no memory limit": Memory(-1), "no process limit": Processes(-1), "no disk limit": Disk(-1), "no inode limit": Inodes(-1),
+		"no memory limit": attack.Memory(-1), "no process limit": attack.Processes(-1), "no disk limit": attack.Disk(-1), "no inode limit": attack.Inodes(-1),
 		"no root": func(s *sandbox.Spec) { s.RootFS = "" }, "relative root": func(s *sandbox.Spec) { s.RootFS = "usr" },
 		"id with a slash": func(s *sandbox.Spec) { s.ID = "../x" }, "no id": func(s *sandbox.Spec) { s.ID = "" },
-		"variable": Environ(map[string]string{"A=B": "c"}),
+		"variable": attack.Environ(map[string]string{"A=B": "c"}),
 	} {
-		spec := e.spec([]Option{change})
+		spec := e.NewSpec([]Option{change})
 		sb, err := e.Driver.Create(t.Context(), spec)
 		if err == nil {
 			t.Errorf("%s: a sandbox was made", name)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 )
 
 const threatModel = "../../../docs/threat-model.md"
@@ -41,7 +43,7 @@ func TestThreatModelAndTestsNameEachOther(t *testing.T) {
 	}
 	title := regexp.MustCompile("^`(T[0-9]{2}[A-Za-z]+)`$")
 	tested := map[int]string{}
-	for _, threat := range Threats() {
+	for _, threat := range attack.Threats() {
 		if other, twice := tested[threat.Row]; twice {
 			t.Errorf("row %d has two tests, %s and %s", threat.Row, other, threat.Title())
 		}

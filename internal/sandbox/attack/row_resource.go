@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"context"
@@ -15,16 +15,16 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
-const mib = 1 << 20
+const MiB = 1 << 20
 
 // chargeSlack is by how much the kernel's own count may pass a limit for a
 // moment, because it charges in batches.
-const chargeSlack = mib
+const chargeSlack = MiB
 
 func resourceThreats() []Threat {
 	return []Threat{
 		{1, "ForkBomb", "the process limit stops it, the command ends, everything of it dies, neighbours do not notice", forkBombs},
-		{2, "MemoryWithoutEnd", "the process is killed and reported as out of memory, the guest lives", inBox(eatMemory, Memory(96*mib))},
+		{2, "MemoryWithoutEnd", "the process is killed and reported as out of memory, the guest lives", inBox(eatMemory, Memory(96*MiB))},
 		{3, "MemoryThroughFiles", "tmpfs, memfd and shared memory are charged to the sandbox", fillMemoryFiles},
 		{4, "DiskFull", "ENOSPC inside only; the host's disk gives at most the limit", fillDisks},
 		{5, "InodesAndDepth", "the inode limit holds; destroy ends in time", inBox(useUpInodes, Inodes(12_000), Processes(64))},
@@ -93,7 +93,7 @@ func burn(ctx context.Context, b, neighbour *Box, script string, f *findings) er
 		return end.err
 	}
 	f.want(end.out.TimedOut, "the bomb was not ended by its time limit: %v", end.out)
-	f.want(end.out.Wall < 2*time.Second+aliveWithin, "the bomb ran %s", end.out.Wall)
+	f.want(end.out.Wall < 2*time.Second+AliveWithin, "the bomb ran %s", end.out.Wall)
 	usage, err := b.Usage(ctx)
 	f.want(usage.Processes <= 64+guestOwn, "%d processes, the limit is 64", usage.Processes)
 	return err
@@ -103,10 +103,10 @@ func burn(ctx context.Context, b, neighbour *Box, script string, f *findings) er
 func destroyWhileBurning(ctx context.Context, b *Box, f *findings) error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := b.Exec(ctx, sandbox.Command{Shell: bombs["shell"], Timeout: commandTime})
+		_, err := b.Exec(ctx, sandbox.Command{Shell: bombs["shell"], Timeout: CommandTime})
 		done <- err
 	}()
-	err := eventually(ctx, 10*time.Second, func() (bool, error) {
+	err := Eventually(ctx, 10*time.Second, func() (bool, error) {
 		usage, err := b.Usage(ctx)
 		return usage.Processes > 48, err
 	})
@@ -133,12 +133,12 @@ func eatMemory(ctx context.Context, b *Box, f *findings) error {
 	f.want(out.Code == 0 && !out.OOM, "the shell itself was not killed, but: %v", out)
 	usage, err := b.Usage(ctx)
 	f.want(usage.OOMKills >= 2, "%d kills were counted, want 2", usage.OOMKills)
-	f.want(usage.MemoryPeak <= 96*mib+chargeSlack, "the peak was %d", usage.MemoryPeak)
+	f.want(usage.MemoryPeak <= 96*MiB+chargeSlack, "the peak was %d", usage.MemoryPeak)
 	return err
 }
 
 func fillMemoryFiles(ctx context.Context, e *Env) error {
-	const limit = 96 * mib
+	const limit = 96 * MiB
 	var f findings
 	for _, attempt := range []struct {
 		name string
@@ -150,7 +150,7 @@ func fillMemoryFiles(ctx context.Context, e *Env) error {
 		{"fill", []string{"fill", guest.Home + "/x", "4096"}},
 		{"files", []string{"files", "/dev/shm", "1000000"}},
 	} {
-		b, err := e.StartBlank(ctx, Memory(limit), Disk(512*mib), FileBytes(4<<30))
+		b, err := e.StartBlank(ctx, Memory(limit), Disk(512*MiB), FileBytes(4<<30))
 		if err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func fillMemoryFiles(ctx context.Context, e *Env) error {
 }
 
 func fillDisks(ctx context.Context, e *Env) error {
-	const limit = 32 * mib
+	const limit = 32 * MiB
 	var f findings
 	b, err := e.Start(ctx, Disk(limit))
 	if err != nil {
@@ -182,14 +182,14 @@ func fillDisks(ctx context.Context, e *Env) error {
 		a := answers[max(0, len(answers)-1):]
 		f.want(len(a) == 1 && a[0].Errno == "ENOSPC" && a[0].Value <= limit, "filling %s: %+v %v", path, answers, out)
 		var st unix.Stat_t
-		f.add(unix.Stat(e.Workspaces.Path(b.spec.Workspace.ID), &st))
-		f.want(st.Blocks*512 <= limit+mib, "the image takes %d bytes of the host's disk, the limit is %d", st.Blocks*512, int64(limit))
+		f.add(unix.Stat(e.Workspaces.Path(b.Spec.Workspace.ID), &st))
+		f.want(st.Blocks*512 <= limit+MiB, "the image takes %d bytes of the host's disk, the limit is %d", st.Blocks*512, int64(limit))
 		out, err = b.Sh(ctx, "rm "+path+" && echo again > "+path+" && cat "+path+" && rm "+path)
 		f.add(err)
 		f.want(out.Stdout == "again\n", "writing after the disk was full: %v", out)
 	}
 	f.add(b.Alive(ctx))
-	small, err := e.Start(ctx, FileBytes(8*mib))
+	small, err := e.Start(ctx, FileBytes(8*MiB))
 	if err != nil {
 		return errors.Join(f.err(), err)
 	}
@@ -235,9 +235,9 @@ func sparseFiles(ctx context.Context, b *Box, f *findings) error {
 	if err != nil {
 		return err
 	}
-	f.want(info.Size == 1<<30 && info.Blocks < mib, "a sparse file looks like %+v", info)
-	for _, options := range []guest.GetOptions{{AsCode: true, NoSymlinks: true, Max: 32 * mib}, {Max: 32 * mib}} {
-		_, _, err = readFile(ctx, b, guest.Home+"/apparent", options)
+	f.want(info.Size == 1<<30 && info.Blocks < MiB, "a sparse file looks like %+v", info)
+	for _, options := range []guest.GetOptions{{AsCode: true, NoSymlinks: true, Max: 32 * MiB}, {Max: 32 * MiB}} {
+		_, _, err = ReadFile(ctx, b, guest.Home+"/apparent", options)
 		f.want(errors.Is(err, guest.ErrTooLarge), "export of a sparse file: %v, want ErrTooLarge", err)
 	}
 	return nil
@@ -272,7 +272,7 @@ func spinning(ctx context.Context, e *Env) error {
 	started := make(chan struct{})
 	go func() {
 		_, err := b.Sandbox.Exec(ctx, sandbox.Command{
-			Shell: "echo go; for i in $(seq 50); do (while :; do :; done) & done; wait", Stdout: &firstWrite{seen: started}, Timeout: 5 * time.Second,
+			Shell: "echo go; for i in $(seq 50); do (while :; do :; done) & done; wait", Stdout: &FirstWrite{Seen: started}, Timeout: 5 * time.Second,
 		})
 		done <- err
 	}()

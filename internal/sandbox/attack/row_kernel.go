@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"bytes"
@@ -134,7 +134,7 @@ func ownSetuid(ctx context.Context, b *Box, f *findings) error {
 	if err := b.PutProbe(ctx); err != nil {
 		return err
 	}
-	program, _, err := readFile(ctx, b, "/usr/bin/id", guest.GetOptions{})
+	program, _, err := ReadFile(ctx, b, "/usr/bin/id", guest.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func kernelSettings(ctx context.Context, b *Box, f *findings) error {
 	}
 	for _, a := range hidden {
 		text := strings.TrimSpace(a.Text)
-		// Without rights kallsyms reads as zeros.
+		// Without rights kallsyms reads as Zeros.
 		zeros := a.Name == "/proc/kallsyms" && strings.HasPrefix(text, "0000000000000000 ")
 		f.want(a.Errno != "" || text == "" || zeros, "%s shows %.80q", a.Name, text)
 	}

@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"context"
@@ -45,7 +45,7 @@ print("up", flush=True); time.sleep(1000)' marker-of-a & sleep 1`})
 	f.add(err)
 	// The script itself does not name the marker.
 	f.want(!strings.Contains(out.Stdout, marker), "the second sandbox sees the first: %v", out)
-	f.want(!strings.Contains(out.Stdout, a.spec.Workspace.ID+".img"), "the second sandbox sees the first's workspace")
+	f.want(!strings.Contains(out.Stdout, a.Spec.Workspace.ID+".img"), "the second sandbox sees the first's workspace")
 	answers, _, err := b.Probe(ctx, "unix", "@"+marker)
 	f.add(err)
 	f.want(answers.Get("@"+marker).Errno == "ECONNREFUSED", "the first's abstract socket: %+v", answers)
@@ -130,7 +130,7 @@ func secrets(ctx context.Context, b *Box, f *findings) error {
 	if err != nil {
 		return err
 	}
-	f.want(!strings.Contains(out.Stdout, b.env.Secret) && !strings.Contains(out.Stdout, secretVariable), "the server's secret is inside: %v", out)
+	f.want(!strings.Contains(out.Stdout, b.env.Secret) && !strings.Contains(out.Stdout, SecretVariable), "the server's secret is inside: %v", out)
 	for _, name := range []string{"ANTHROPIC", "AIRLOCK_", "AWS_", "GOPATH", "SSH_", "HOME=/root", "XDG_", "TOKEN"} {
 		f.want(!strings.Contains(out.Stdout, name), "a variable with %s came from the server", name)
 	}
@@ -141,7 +141,7 @@ func secrets(ctx context.Context, b *Box, f *findings) error {
 	f.want(!strings.Contains(cell.Stdout, b.env.Secret), "the interpreter knows the server's secret: %v", cell)
 	// What the guest can read for a caller is not more than that.
 	for _, path := range []string{"/proc/1/environ", "/proc/self/environ", "/proc/1/cmdline"} {
-		content, _, err := readFile(ctx, b, path, guest.GetOptions{AsCode: true, Max: mib})
+		content, _, err := ReadFile(ctx, b, path, guest.GetOptions{AsCode: true, Max: MiB})
 		f.want(err != nil || !strings.Contains(string(content), b.env.Secret), "%s through the guest: %s", path, fmt.Sprintf("%.80q", content))
 	}
 	return nil

@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func backgroundOutput(ctx context.Context, b *Box, f *findings) error {
 			return err
 		}
 		f.want(out.Stdout == "hi\n" && out.Code == 0 && !out.TimedOut, "%s: %v", script, out)
-		f.want(time.Since(start) < aliveWithin, "%s: returned after %s", script, time.Since(start))
+		f.want(time.Since(start) < AliveWithin, "%s: returned after %s", script, time.Since(start))
 	}
 	return b.Calm(ctx)
 }
@@ -82,7 +82,7 @@ func zombies(ctx context.Context, b *Box, f *findings) error {
 		return err
 	}
 	f.want(answers.Get("orphans").Value == 10_000, "orphans: %+v, %v", answers, out)
-	err = eventually(ctx, 10*time.Second, func() (bool, error) {
+	err = Eventually(ctx, 10*time.Second, func() (bool, error) {
 		now, err := b.Usage(ctx)
 		// A thread of the guest's runtime may have come or gone.
 		return now.Processes <= base.Processes+4, err
@@ -199,7 +199,7 @@ func refuseToEnd(ctx context.Context, b *Box, f *findings) error {
 		f.want(out.TimedOut && !out.OOM && !out.Canceled, "%s: %v", script, out)
 		f.want(strings.HasPrefix(out.Stdout, "begun\n"), "%s: the output before the limit is gone: %v", script, out)
 		f.want(!strings.Contains(out.Stdout, "never"), "%s: it was continued: %v", script, out)
-		f.want(out.Wall >= limit && out.Wall < limit+aliveWithin, "%s: took %s", script, out.Wall)
+		f.want(out.Wall >= limit && out.Wall < limit+AliveWithin, "%s: took %s", script, out.Wall)
 	}
 	return b.Calm(ctx)
 }
@@ -237,7 +237,7 @@ func startUpFiles(ctx context.Context, b *Box, f *findings) error {
 	out, err = b.Sh(ctx, "echo clean $LD_PRELOAD$BASH_ENV$PYTHONSTARTUP")
 	f.want(err == nil && out.Stdout == "clean\n" && out.Stderr == "", "variables of an earlier command stayed: %v, %v", out, err)
 	// What the guest does itself runs no program of the sandbox.
-	content, _, err := readFile(ctx, b, guest.Home+"/.bashrc", guest.GetOptions{AsCode: true})
+	content, _, err := ReadFile(ctx, b, guest.Home+"/.bashrc", guest.GetOptions{AsCode: true})
 	f.want(err == nil && string(content) == "echo hijacked\n", "reading the file back: %q, %v", content, err)
 	return nil
 }

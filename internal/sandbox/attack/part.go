@@ -1,10 +1,9 @@
-package sandboxtest
+package attack
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -24,16 +23,10 @@ const (
 	partConfined = "confined"
 )
 
-// partVariable makes this program play a part instead of its own; its value
-// is "part:instance:folder".
-const partVariable = "AIRLOCK_SANDBOXTEST_PART"
-
-// SelfPart is a Factory.Part that starts this very program again. Its main
-// function must call PlayPart first.
-func SelfPart(ctx context.Context, part string, host sandbox.Host, dir string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Env = append(os.Environ(), partVariable+"="+part+":"+host.ID+":"+dir)
-	// The test must not leave it behind when it dies itself.
+// startable is the process that plays a part for a host instance, with its files below dir.
+func (e *Env) startable(ctx context.Context, part string, host sandbox.Host, dir string) *exec.Cmd {
+	cmd := e.Part(ctx, strings.Join([]string{part, host.ID, dir}, ":"))
+	// It must not be left behind when this process dies itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if part == partConfined {
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
@@ -41,23 +34,21 @@ func SelfPart(ctx context.Context, part string, host sandbox.Host, dir string) *
 	return cmd
 }
 
-// PlayPart plays the part that this process was started for and does not
-// return then; otherwise it does nothing.
-func PlayPart(f Factory) {
-	job := strings.SplitN(os.Getenv(partVariable), ":", 3)
+// PlayPart plays the part of an attempt for which this process was started, see Factory.Part. Standard output belongs
+// to it. It returns when the part is over; one part never is, and ends by being killed.
+func PlayPart(ctx context.Context, f Factory, part string) error {
+	job := strings.SplitN(part, ":", 3)
 	if len(job) != 3 {
-		return
+		return fmt.Errorf("part %q has not the form name:instance:folder", part)
 	}
 	host := sandbox.Host{ID: job[1], RunDir: filepath.Join(job[2], "run")}
-	play := map[string]func(context.Context, Factory, sandbox.Host, string) error{partHold: hold, partConfined: confined}[job[0]]
-	if play == nil {
-		return
+	switch job[0] {
+	case partHold:
+		return hold(ctx, f, host, job[2])
+	case partConfined:
+		return confined(ctx, f, host, job[2])
 	}
-	if err := play(context.Background(), f, host, job[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "part:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	return fmt.Errorf("part %q is not known", job[0])
 }
 
 // hold keeps sandboxes busy until this process is killed.
@@ -81,7 +72,7 @@ func hold(ctx context.Context, f Factory, host sandbox.Host, dir string) error {
 		}
 		started := make(chan struct{})
 		go func() {
-			_, err := b.Sandbox.Exec(ctx, sandbox.Command{Shell: "setsid sleep 1000 & echo begun; while :; do echo x >> grows; done", Stdout: &firstWrite{seen: started}})
+			_, err := b.Sandbox.Exec(ctx, sandbox.Command{Shell: "setsid sleep 1000 & echo begun; while :; do echo x >> grows; done", Stdout: &FirstWrite{Seen: started}})
 			busy <- err
 		}()
 		if err := begun(started, busy); err != nil {

@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"archive/tar"
@@ -27,13 +27,13 @@ func fileThreats() []Threat {
 		{20, "SpecialFiles", "only regular files, and nothing blocks", inBox(specialFiles)},
 		{21, "HardLinkOutside", "EXDEV or EPERM", inBox(hardLinks)},
 		{22, "OddFileNames", "kept, never interpreted", inBox(oddNames)},
-		{23, "HostileArchives", "unpacked inside only, under the limits", inBox(archives, Disk(32*mib), FileBytes(512*mib))},
+		{23, "HostileArchives", "unpacked inside only, under the limits", inBox(archives, Disk(32*MiB), FileBytes(512*MiB))},
 	}
 }
 
-// readFile gets a whole file; a read that blocks is an error.
-func readFile(ctx context.Context, b *Box, path string, o guest.GetOptions) ([]byte, guest.FileInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+// ReadFile gets a whole file; a read that blocks is an error.
+func ReadFile(ctx context.Context, b *Box, path string, o guest.GetOptions) ([]byte, guest.FileInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, AliveWithin)
 	defer cancel()
 	r, info, err := b.Get(ctx, path, o)
 	if err != nil {
@@ -59,7 +59,7 @@ func hostFiles(ctx context.Context, b *Box, f *findings) error {
 	if err != nil {
 		return err
 	}
-	f.want(!strings.Contains(list.Stdout, secretVariable) && !strings.Contains(list.Stdout, b.env.Secret), "the server's environment is inside: %v", list)
+	f.want(!strings.Contains(list.Stdout, SecretVariable) && !strings.Contains(list.Stdout, b.env.Secret), "the server's environment is inside: %v", list)
 	f.want(!strings.Contains(list.Stdout, b.env.Workspaces.Dir), "the mount table names the server's folder")
 	name, err := os.Hostname()
 	f.want(!strings.Contains(list.Stdout, "\n"+name+"\n"), "the host's name is inside")
@@ -81,8 +81,8 @@ func symlinks(ctx context.Context, b *Box, f *findings) error {
 		if _, err := b.Exec(ctx, sandbox.Command{Argv: []string{"/bin/ln", "-s", target, path}}); err != nil {
 			return err
 		}
-		for _, options := range []guest.GetOptions{{AsCode: true, Max: mib}, {AsCode: true, NoSymlinks: true, Max: mib}, {NoSymlinks: true, Max: mib}} {
-			content, _, err := readFile(ctx, b, path, options)
+		for _, options := range []guest.GetOptions{{AsCode: true, Max: MiB}, {AsCode: true, NoSymlinks: true, Max: MiB}, {NoSymlinks: true, Max: MiB}} {
+			content, _, err := ReadFile(ctx, b, path, options)
 			f.want(err != nil, "link to %s with %+v: got %.80q", target, options, content)
 			f.want(!errors.Is(err, sandbox.ErrGone), "link to %s with %+v: %v", target, options, err)
 		}
@@ -98,14 +98,14 @@ func symlinks(ctx context.Context, b *Box, f *findings) error {
 		f.want(err != nil, "a file was put through a link to /etc (as code %t)", asCode)
 		err = b.Remove(ctx, guest.Home+"/etc/passwd", guest.RemoveOptions{AsCode: asCode})
 		f.want(err != nil, "a file was removed through a link to /etc (as code %t)", asCode)
-		_, _, err = readFile(ctx, b, guest.Home+"/etc/passwd", guest.GetOptions{AsCode: asCode, NoSymlinks: true})
+		_, _, err = ReadFile(ctx, b, guest.Home+"/etc/passwd", guest.GetOptions{AsCode: asCode, NoSymlinks: true})
 		f.want(err != nil, "a link in the middle of a path was followed (as code %t)", asCode)
 	}
 	// Inside its own tree a link is what the code means by it.
 	if _, err := b.Sh(ctx, "echo mine > real && ln -s real mine"); err != nil {
 		return err
 	}
-	content, _, err := readFile(ctx, b, guest.Home+"/mine", guest.GetOptions{AsCode: true})
+	content, _, err := ReadFile(ctx, b, guest.Home+"/mine", guest.GetOptions{AsCode: true})
 	f.want(err == nil && string(content) == "mine\n", "a link to a file of its own: %q, %v", content, err)
 	return nil
 }
@@ -128,7 +128,7 @@ func symlinkRace(ctx context.Context, e *Env) error {
 		}
 		for _, path := range []string{raceDir + "/file", raceDir + "/sub/shadow"} {
 			for _, o := range []guest.GetOptions{{AsCode: true, NoSymlinks: true}, {NoSymlinks: true}, {AsCode: true}} {
-				content, _, err := readFile(ctx, b, path, o)
+				content, _, err := ReadFile(ctx, b, path, o)
 				f.want(!errors.Is(err, sandbox.ErrGone), "the guest died in the race: %v", err)
 				reads++
 				if err == nil {
@@ -169,7 +169,7 @@ func startRace(ctx context.Context, e *Env, seconds int) (*Box, <-chan error, er
 	started := make(chan struct{})
 	go func() {
 		_, err := b.Sandbox.Exec(ctx, sandbox.Command{
-			Argv: []string{probePath, "race", raceDir, strconv.Itoa(seconds)}, Stdout: &firstWrite{seen: started}, Timeout: commandTime,
+			Argv: []string{probePath, "race", raceDir, strconv.Itoa(seconds)}, Stdout: &FirstWrite{Seen: started}, Timeout: CommandTime,
 		})
 		done <- err
 	}()
@@ -186,16 +186,16 @@ func begun(started <-chan struct{}, done <-chan error) error {
 	}
 }
 
-// firstWrite closes seen at the first output.
-type firstWrite struct {
-	seen chan struct{}
+// FirstWrite closes seen at the first output.
+type FirstWrite struct {
+	Seen chan struct{}
 	over bool
 }
 
-func (w *firstWrite) Write(p []byte) (int, error) {
+func (w *FirstWrite) Write(p []byte) (int, error) {
 	if !w.over {
 		w.over = true
-		close(w.seen)
+		close(w.Seen)
 	}
 	return len(p), nil
 }
@@ -210,7 +210,7 @@ func destroyInRace(ctx context.Context, e *Env, f *findings) error {
 	err = errors.Join(err, b.drop(ctx))
 	content, readErr := os.ReadFile(e.SecretFile)
 	f.want(string(content) == e.Secret, "the host's file is %q, %v", content, readErr)
-	f.want(!e.Workspaces.Exists(b.spec.Workspace.ID), "the workspace is still there")
+	f.want(!e.Workspaces.Exists(b.Spec.Workspace.ID), "the workspace is still there")
 	return err
 }
 
@@ -226,8 +226,8 @@ func specialFiles(ctx context.Context, b *Box, f *findings) error {
 	f.want(len(answers) == 10, "the probe ended early: %v", out)
 	for _, a := range answers {
 		f.want(a.Errno == "", "making %s: %s", a.Name, a.Errno)
-		for _, o := range []guest.GetOptions{{AsCode: true, NoSymlinks: true, Max: mib}, {NoSymlinks: true, Max: mib}, {AsCode: true, Max: mib}} {
-			content, _, err := readFile(ctx, b, dir+"/"+a.Name, o)
+		for _, o := range []guest.GetOptions{{AsCode: true, NoSymlinks: true, Max: MiB}, {NoSymlinks: true, Max: MiB}, {AsCode: true, Max: MiB}} {
+			content, _, err := ReadFile(ctx, b, dir+"/"+a.Name, o)
 			if a.Name == "regular" || a.Name == "setuid" {
 				f.want(err == nil && string(content) == "regular", "%s with %+v: %q, %v", a.Name, o, content, err)
 				continue
@@ -270,7 +270,7 @@ func oddNames(ctx context.Context, b *Box, f *findings) error {
 		f.want(a.Errno == "", "making %s: %s", a.Name, a.Errno)
 		path := dir + "/" + name
 		f.want(slices.ContainsFunc(listed, func(i guest.FileInfo) bool { return i.Path == path }), "%s is not listed as it is", a.Name)
-		content, _, err := readFile(ctx, b, path, guest.GetOptions{AsCode: true, NoSymlinks: true})
+		content, _, err := ReadFile(ctx, b, path, guest.GetOptions{AsCode: true, NoSymlinks: true})
 		f.want(err == nil && string(content) == name, "%s: %q, %v", a.Name, content, err)
 	}
 	return refusePaths(ctx, b, f)
@@ -310,7 +310,7 @@ func archives(ctx context.Context, b *Box, f *findings) error {
 		_, err := os.Lstat(path)
 		f.want(errors.Is(err, fs.ErrNotExist), "%s appeared on the host", path)
 	}
-	bomb, err := zipBomb(256 * mib)
+	bomb, err := zipBomb(256 * MiB)
 	if err != nil {
 		return err
 	}
@@ -350,13 +350,13 @@ func hostileTar() ([]byte, error) {
 func zipBomb(size int64) ([]byte, error) {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, err := io.CopyN(w, zeros{}, size)
+	_, err := io.CopyN(w, Zeros{}, size)
 	return b.Bytes(), errors.Join(err, w.Close())
 }
 
-type zeros struct{}
+type Zeros struct{}
 
-func (zeros) Read(p []byte) (int, error) {
+func (Zeros) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }

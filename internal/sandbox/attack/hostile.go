@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"encoding/binary"

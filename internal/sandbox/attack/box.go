@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"bytes"
@@ -6,21 +6,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
 // Box is one sandbox with shorthand for attempts.
 type Box struct {
 	*sandbox.Sandbox
-	env  *Env
-	spec sandbox.Spec
+	env *Env
+	// Spec is what it was made of; Restart takes it again.
+	Spec sandbox.Spec
 
 	probe    sync.Once // puts the hostile program inside
 	probeErr error
@@ -28,7 +27,7 @@ type Box struct {
 
 // drop removes the workspace; without one it does nothing.
 func (b *Box) drop(ctx context.Context) error {
-	ws := b.spec.Workspace
+	ws := b.Spec.Workspace
 	if ws == nil || !b.env.Workspaces.Exists(ws.ID) {
 		return nil
 	}
@@ -46,15 +45,15 @@ func (o Output) String() string {
 		o.Code, o.Signal, o.TimedOut, o.OOM, o.Stdout, o.Stderr)
 }
 
-// commandTime ends a command of the suite that hangs.
-const commandTime = 30 * time.Second
+// CommandTime ends a command of the suite that hangs.
+const CommandTime = 30 * time.Second
 
 // Exec runs one command and keeps what it says.
 func (b *Box) Exec(ctx context.Context, c sandbox.Command) (Output, error) {
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
 	if c.Timeout == 0 {
-		c.Timeout = commandTime
+		c.Timeout = CommandTime
 	}
 	res, err := b.Sandbox.Exec(ctx, c)
 	return Output{Result: res, Stdout: stdout.String(), Stderr: stderr.String()}, err
@@ -100,11 +99,9 @@ func (as Answers) Get(name string) Answer {
 	return Answer{Name: name, Errno: "none"}
 }
 
-const probePath = guest.Home + "/probe"
-
 // Probe runs the hostile program and returns what it was told.
 func (b *Box) Probe(ctx context.Context, args ...string) (Answers, Output, error) {
-	return b.ProbeFor(ctx, commandTime, args...)
+	return b.ProbeFor(ctx, CommandTime, args...)
 }
 
 // ProbeFor is Probe with a time limit.
@@ -130,26 +127,12 @@ func parseAnswers(text string) Answers {
 	return answers
 }
 
-// PutProbe puts the hostile program into the workspace, once.
-func (b *Box) PutProbe(ctx context.Context) error {
-	b.probe.Do(func() {
-		f, err := os.Open(b.env.Probe)
-		if err != nil {
-			b.probeErr = fmt.Errorf("open probe: %w", err)
-			return
-		}
-		defer f.Close()
-		b.probeErr = b.Put(ctx, probePath, f, guest.PutOptions{Mode: 0o755})
-	})
-	return b.probeErr
-}
-
-// aliveWithin is generous: it tells a guest that answers from one that hangs.
-const aliveWithin = 15 * time.Second
+// AliveWithin is generous: it tells a guest that answers from one that hangs.
+const AliveWithin = 15 * time.Second
 
 // Alive proves that the guest answers and that commands still run.
 func (b *Box) Alive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, AliveWithin)
 	defer cancel()
 	if err := b.Ping(ctx); err != nil {
 		return fmt.Errorf("ping afterwards: %w", err)
@@ -168,7 +151,7 @@ func (b *Box) Alive(ctx context.Context) error {
 // if that does not happen.
 func (b *Box) Calm(ctx context.Context) error {
 	var last int64
-	err := eventually(ctx, 10*time.Second, func() (bool, error) {
+	err := Eventually(ctx, 10*time.Second, func() (bool, error) {
 		list, err := b.Sh(ctx, `n=0; for p in /proc/[0-9]*; do n=$((n+1)); done; echo $n`)
 		if err != nil {
 			return false, err
@@ -186,9 +169,9 @@ func (b *Box) Calm(ctx context.Context) error {
 // errNotYet says that a state was not reached in time.
 var errNotYet = errors.New("not reached in time")
 
-// eventually asks until the answer is yes. What it waits for has no event to
+// Eventually asks until the answer is yes. What it waits for has no event to
 // wait on: the kernel empties cgroups and frees pages on its own time.
-func eventually(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
+func Eventually(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)

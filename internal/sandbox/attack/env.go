@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"context"
@@ -24,11 +24,9 @@ type Factory struct {
 	// RootFS is the folder of a root file system with bash, coreutils, tar and
 	// python3.
 	RootFS string
-	// Probe is the hostile program on the host, see BuildProbe.
-	Probe string
-	// Part starts a process that plays a part of an attempt, see SelfPart.
-	// Without it rows 51 and 53 report ErrNotTried.
-	Part func(ctx context.Context, part string, host sandbox.Host, dir string) *exec.Cmd
+	// Part is a command that starts another process, which hands part to PlayPart. Without it rows 51 and 53 report
+	// ErrNotTried.
+	Part func(ctx context.Context, part string) *exec.Cmd
 }
 
 // ErrNotTried is the answer of an attempt that could not be made with what the
@@ -58,8 +56,8 @@ type Env struct {
 
 var sequence atomic.Int64
 
-// secretVariable carries Env.Secret in the environment of this process.
-const secretVariable = "AIRLOCK_SANDBOXTEST_SECRET"
+// SecretVariable carries Env.Secret in the environment of this process.
+const SecretVariable = "AIRLOCK_SANDBOXTEST_SECRET"
 
 // Open makes a driver in a folder of its own below dir.
 func Open(ctx context.Context, f Factory, dir string) (*Env, error) {
@@ -77,7 +75,7 @@ func Open(ctx context.Context, f Factory, dir string) (*Env, error) {
 	if err := os.WriteFile(e.SecretFile, []byte(e.Secret), 0o644); err != nil {
 		return nil, err
 	}
-	if err := os.Setenv(secretVariable, e.Secret); err != nil {
+	if err := os.Setenv(SecretVariable, e.Secret); err != nil {
 		return nil, err
 	}
 	driver, err := f.New(e.Host)
@@ -144,7 +142,7 @@ func limits() sandbox.Limits {
 
 // Start makes a sandbox with a new workspace on disk.
 func (e *Env) Start(ctx context.Context, options ...Option) (*Box, error) {
-	spec := e.spec(options)
+	spec := e.NewSpec(options)
 	ws, err := e.Workspaces.Create(ctx, spec.ID, spec.Limits)
 	if err != nil {
 		return nil, fmt.Errorf("create workspace: %w", err)
@@ -158,17 +156,17 @@ func (e *Env) Start(ctx context.Context, options ...Option) (*Box, error) {
 
 // StartBlank makes a sandbox whose files lie in memory.
 func (e *Env) StartBlank(ctx context.Context, options ...Option) (*Box, error) {
-	return e.create(ctx, e.spec(options))
+	return e.create(ctx, e.NewSpec(options))
 }
 
 // Restart makes a new sandbox on the workspace of one that has ended.
 func (e *Env) Restart(ctx context.Context, old *Box) (*Box, error) {
-	spec := old.spec
+	spec := old.Spec
 	spec.ID = "s" + strconv.FormatInt(sequence.Add(1), 10)
 	return e.create(ctx, spec)
 }
 
-func (e *Env) spec(options []Option) sandbox.Spec {
+func (e *Env) NewSpec(options []Option) sandbox.Spec {
 	spec := sandbox.Spec{
 		ID:     "s" + strconv.FormatInt(sequence.Add(1), 10),
 		RootFS: e.RootFS, Limits: limits(),
@@ -181,7 +179,7 @@ func (e *Env) spec(options []Option) sandbox.Spec {
 
 func (e *Env) create(ctx context.Context, spec sandbox.Spec) (*Box, error) {
 	sb, err := e.Driver.Create(ctx, spec)
-	b := &Box{Sandbox: sb, env: e, spec: spec}
+	b := &Box{Sandbox: sb, env: e, Spec: spec}
 	if err != nil {
 		return nil, errors.Join(err, b.drop(ctx))
 	}
@@ -206,17 +204,4 @@ func (e *Env) DestroyAll(ctx context.Context) error {
 		errs = append(errs, b.drop(ctx))
 	}
 	return errors.Join(errs...)
-}
-
-// BuildProbe compiles the hostile program into dir and returns its path. It
-// needs the Go tool and the source of this module around the working folder.
-func BuildProbe(ctx context.Context, dir string) (string, error) {
-	path := filepath.Join(dir, "probe")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path,
-		"github.com/airlock-sandbox/airlock/internal/sandbox/sandboxtest/probe")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build probe: %w: %s", err, out)
-	}
-	return path, nil
 }

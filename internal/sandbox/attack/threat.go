@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func Threats() []Threat {
 // Attack makes the attempt and then looks for what it left on the host, which
 // every row forbids. All sandboxes of the Env are destroyed in between.
 func Attack(ctx context.Context, e *Env, t Threat) error {
-	if err := warmUp(ctx, e); err != nil {
+	if err := WarmUp(ctx, e); err != nil {
 		return fmt.Errorf("a sandbox before the attempt: %w", err)
 	}
 	before, err := e.Leftovers()
@@ -48,9 +48,9 @@ func Attack(ctx context.Context, e *Env, t Threat) error {
 	return errors.Join(err, e.CheckLeaks(context.WithoutCancel(ctx), before))
 }
 
-// warmUp makes what a driver keeps from its first sandbox on (a memory file, a
+// WarmUp makes what a driver keeps from its first sandbox on (a memory file, a
 // template, a thread), so that it does not count as left behind.
-func warmUp(ctx context.Context, e *Env) error {
+func WarmUp(ctx context.Context, e *Env) error {
 	b, err := e.Start(ctx)
 	if err == nil {
 		err = b.Alive(ctx)

@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"bytes"
@@ -68,9 +68,9 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-// allBytes is every byte value, an ANSI sequence, an overlong and a cut-off
+// AllBytes is every byte value, an ANSI sequence, an overlong and a cut-off
 // UTF-8 sequence.
-func allBytes() []byte {
+func AllBytes() []byte {
 	var all []byte
 	for i := range 256 {
 		all = append(all, byte(i))
@@ -79,7 +79,7 @@ func allBytes() []byte {
 }
 
 func binaryOutput(ctx context.Context, b *Box, f *findings) error {
-	all := allBytes()
+	all := AllBytes()
 	var out, errOut bytes.Buffer
 	_, err := b.Sandbox.Exec(ctx, sandbox.Command{
 		Shell: "tee /dev/stderr", Stdin: bytes.NewReader(all), Stdout: &out, Stderr: &errOut,
@@ -118,7 +118,7 @@ func forgedText(ctx context.Context, b *Box, f *findings) error {
 }
 
 func hugeInputs(ctx context.Context, b *Box, f *findings) error {
-	script := "# " + strings.Repeat("x", 10*mib) + "\necho done\n"
+	script := "# " + strings.Repeat("x", 10*MiB) + "\necho done\n"
 	out, err := b.Sh(ctx, script)
 	if err != nil {
 		return fmt.Errorf("script of 10 MiB: %w", err)
@@ -129,17 +129,17 @@ func hugeInputs(ctx context.Context, b *Box, f *findings) error {
 		return fmt.Errorf("here-document: %w", err)
 	}
 	f.want(strings.TrimSpace(out.Stdout) == "100000", "a here-document of 100,000 lines: %v", out)
-	out, err = b.Exec(ctx, sandbox.Command{Argv: []string{"/usr/bin/wc", "-c"}, Stdin: bytes.NewReader(make([]byte, 10*mib))})
+	out, err = b.Exec(ctx, sandbox.Command{Argv: []string{"/usr/bin/wc", "-c"}, Stdin: bytes.NewReader(make([]byte, 10*MiB))})
 	if err != nil {
 		return fmt.Errorf("stdin of 10 MiB: %w", err)
 	}
-	f.want(strings.TrimSpace(out.Stdout) == fmt.Sprint(10*mib), "stdin of 10 MiB: %v", out)
-	_, cell, err := b.Cell(ctx, sandbox.Cell{Code: "x = '" + strings.Repeat("x", 10*mib) + "'\nprint(len(x))"})
+	f.want(strings.TrimSpace(out.Stdout) == fmt.Sprint(10*MiB), "stdin of 10 MiB: %v", out)
+	_, cell, err := b.Cell(ctx, sandbox.Cell{Code: "x = '" + strings.Repeat("x", 10*MiB) + "'\nprint(len(x))"})
 	if err != nil {
 		return fmt.Errorf("cell of 10 MiB: %w", err)
 	}
-	f.want(cell.Stdout == fmt.Sprintln(10*mib), "a cell of 10 MiB: %v", cell)
-	big := strings.Repeat("x", 2*mib)
+	f.want(cell.Stdout == fmt.Sprintln(10*MiB), "a cell of 10 MiB: %v", cell)
+	big := strings.Repeat("x", 2*MiB)
 	_, err = b.Exec(ctx, sandbox.Command{Argv: []string{"/bin/echo", big}})
 	f.want(errors.Is(err, guest.ErrTooLarge), "argv of 2 MiB: %v, want ErrTooLarge", err)
 	_, err = b.Exec(ctx, sandbox.Command{Argv: []string{"/bin/true"}, Env: map[string]string{"BIG": big}})

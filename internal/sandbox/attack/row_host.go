@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"bufio"
@@ -66,7 +66,7 @@ func hostileGuests(ctx context.Context, e *Env) error {
 
 // hostileExec runs one command against the double and looks how it ends.
 func hostileExec(ctx context.Context, answer hostileAnswer, broken bool) error {
-	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, AliveWithin)
 	defer cancel()
 	conn, g := startHostile(answer)
 	defer func() { <-g.done }()
@@ -99,7 +99,7 @@ func (s slow) Write(p []byte) (int, error) {
 
 // hostileFiles lets the double answer file calls with lies.
 func hostileFiles(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, AliveWithin)
 	defer cancel()
 	var f findings
 	entry := &guest.Entry{Path: []byte("../../../../etc/passwd"), Type: guest.TypeFile, Size: 1 << 60}
@@ -134,7 +134,7 @@ func waitFor(done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
-	case <-time.After(aliveWithin):
+	case <-time.After(AliveWithin):
 		return errNotYet
 	}
 }
@@ -194,7 +194,7 @@ func onlyWorkspacesLeft(ctx context.Context, host sandbox.Host, dir string) erro
 // killServer starts the process that plays the server, waits until its
 // sandboxes run commands, and kills it.
 func killServer(ctx context.Context, e *Env, host sandbox.Host, dir string, f *findings) error {
-	cmd := e.Part(ctx, partHold, host, dir)
+	cmd := e.startable(ctx, partHold, host, dir)
 	said, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -231,13 +231,13 @@ func intact(ctx context.Context, e *Env, driver sandbox.Driver, host sandbox.Hos
 		if err := ws.Attach(ctx); err != nil {
 			return fmt.Errorf("attach after the kill: %w", err)
 		}
-		spec := e.spec(nil)
+		spec := e.NewSpec(nil)
 		spec.Workspace = ws
 		sb, err := driver.Create(ctx, spec)
 		if err != nil {
 			return errors.Join(err, ws.Detach(ctx))
 		}
-		b := &Box{Sandbox: sb, env: e, spec: spec}
+		b := &Box{Sandbox: sb, env: e, Spec: spec}
 		out, err := b.Sh(ctx, "cat kept")
 		f.want(err == nil && out.Stdout == "synced\n", "a synced file after the kill: %v, %v", out, err)
 		f.add(errors.Join(b.Destroy(ctx), ws.Detach(ctx), spaces.Remove(id)))
@@ -259,14 +259,14 @@ func guestKilled(ctx context.Context, e *Env) error {
 	if err := b.Sync(ctx); err != nil {
 		return err
 	}
-	pid, err := firstProcess(e, b.ID())
+	pid, err := FirstProcess(e, b.ID())
 	if err != nil {
 		return err
 	}
 	started := make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		_, err := b.Sandbox.Exec(ctx, sandbox.Command{Shell: "echo begun; sleep 1000", Stdout: &firstWrite{seen: started}})
+		_, err := b.Sandbox.Exec(ctx, sandbox.Command{Shell: "echo begun; sleep 1000", Stdout: &FirstWrite{Seen: started}})
 		done <- err
 	}()
 	if err := begun(started, done); err != nil {
@@ -278,12 +278,12 @@ func guestKilled(ctx context.Context, e *Env) error {
 	select {
 	case err := <-done:
 		f.want(errors.Is(err, sandbox.ErrGone), "the command ended with %v, want ErrGone", err)
-	case <-time.After(aliveWithin):
+	case <-time.After(AliveWithin):
 		f.want(false, "the command still hangs")
 	}
 	select {
 	case <-b.Done():
-	case <-time.After(aliveWithin):
+	case <-time.After(AliveWithin):
 		f.want(false, "the end was not noticed")
 	}
 	f.want(b.ExitReason() == sandbox.ExitCrash || b.ExitReason() == sandbox.ExitOOM, "the reason is %q", b.ExitReason())
@@ -299,8 +299,8 @@ func guestKilled(ctx context.Context, e *Env) error {
 	return f.err()
 }
 
-// firstProcess is the host's pid of process 1 of a sandbox.
-func firstProcess(e *Env, id string) (int, error) {
+// FirstProcess is the host's pid of process 1 of a sandbox.
+func FirstProcess(e *Env, id string) (int, error) {
 	now, err := e.Leftovers()
 	if err != nil {
 		return 0, err
@@ -341,17 +341,17 @@ func fewRanges(ctx context.Context, e *Env, f *findings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close(ctx), os.RemoveAll(host.LeaseDir)) }()
-	first, err := driver.Create(ctx, e.spec(nil))
+	first, err := driver.Create(ctx, e.NewSpec(nil))
 	if err != nil {
 		return err
 	}
-	_, err = driver.Create(ctx, e.spec(nil))
+	_, err = driver.Create(ctx, e.NewSpec(nil))
 	f.want(errors.Is(err, sandbox.ErrCapacity), "a second sandbox with one id range: %v, want ErrCapacity", err)
 	f.add(first.Ping(ctx))
 	if err := first.Destroy(ctx); err != nil {
 		return err
 	}
-	again, err := driver.Create(ctx, e.spec(nil))
+	again, err := driver.Create(ctx, e.NewSpec(nil))
 	if err != nil {
 		return fmt.Errorf("after the range was free again: %w", err)
 	}
@@ -368,7 +368,7 @@ func noCgroups(ctx context.Context, e *Env, f *findings) error {
 	if err := os.MkdirAll(host.RunDir, 0o700); err != nil {
 		return err
 	}
-	cmd := e.Part(ctx, partConfined, host, dir)
+	cmd := e.startable(ctx, partConfined, host, dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	f.want(err == nil && strings.HasPrefix(string(out), "refused:"), "a sandbox where no cgroup can be made: %q, %v", out, err)
@@ -387,7 +387,7 @@ func brokenHost(ctx context.Context, e *Env, f *findings, change func(*sandbox.H
 	change(&host, filepath.Join(blocked, "below"))
 	driver, err := e.New(host)
 	if err == nil {
-		_, err = driver.Create(ctx, e.spec(nil))
+		_, err = driver.Create(ctx, e.NewSpec(nil))
 		f.add(driver.Close(ctx))
 	}
 	f.want(err != nil, "a sandbox was made without it")
@@ -417,13 +417,13 @@ func fullDisk(ctx context.Context, e *Env, f *findings) (err error) {
 }
 
 func noRootFS(ctx context.Context, e *Env, f *findings) error {
-	spec := e.spec([]Option{func(s *sandbox.Spec) { s.RootFS = filepath.Join(e.Dir, "absent") }})
+	spec := e.NewSpec([]Option{func(s *sandbox.Spec) { s.RootFS = filepath.Join(e.Dir, "absent") }})
 	_, err := e.Driver.Create(ctx, spec)
 	f.want(err != nil, "a sandbox was made without a root file system")
-	spec = e.spec([]Option{Memory(1)})
+	spec = e.NewSpec([]Option{Memory(1)})
 	_, err = e.Driver.Create(ctx, spec)
 	f.want(err != nil, "a sandbox was made with one byte of memory")
-	spec = e.spec([]Option{Processes(-1)})
+	spec = e.NewSpec([]Option{Processes(-1)})
 	_, err = e.Driver.Create(ctx, spec)
 	f.want(err != nil, "a sandbox was made without a process limit")
 	return nil

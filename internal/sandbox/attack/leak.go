@@ -1,4 +1,4 @@
-package sandboxtest
+package attack
 
 import (
 	"bytes"
@@ -107,7 +107,7 @@ func (e *Env) CheckLeaks(ctx context.Context, before Snapshot) error {
 // WaitClean is CheckLeaks for an instance that need not be of this process.
 func WaitClean(ctx context.Context, instance, dir string, before Snapshot) error {
 	left, extra := "", 0
-	err := eventually(ctx, leakWithin, func() (bool, error) {
+	err := Eventually(ctx, leakWithin, func() (bool, error) {
 		now, err := TakeSnapshot(instance, dir)
 		if err != nil {
 			return false, err
