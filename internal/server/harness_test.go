@@ -45,6 +45,15 @@ type running struct {
 
 func start(t *testing.T, cfg Config) *running {
 	t.Helper()
+	r, stop := open(t, cfg)
+	t.Cleanup(stop)
+	r.key = r.newKey("default")
+	return r
+}
+
+// open is start without a key, for a server that stops within the test.
+func open(t *testing.T, cfg Config) (r *running, stop func()) {
+	t.Helper()
 	s, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -54,9 +63,9 @@ func start(t *testing.T, cfg Config) *running {
 		t.Fatal(errors.Join(err, s.Close()))
 	}
 	ctx, drain := context.WithCancel(context.WithoutCancel(t.Context()))
-	r := &running{Server: s, t: t, drain: drain, ended: make(chan error, 1)}
+	r = &running{Server: s, t: t, drain: drain, ended: make(chan error, 1)}
 	go func() { r.ended <- s.Serve(ctx, l) }()
-	t.Cleanup(func() {
+	return r, func() {
 		s.Cut()
 		drain()
 		if err := <-r.ended; err != nil {
@@ -65,9 +74,7 @@ func start(t *testing.T, cfg Config) *running {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
-	})
-	r.key = r.newKey("default")
-	return r
+	}
 }
 
 func (r *running) newKey(app string) string {

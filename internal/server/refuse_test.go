@@ -72,6 +72,34 @@ func TestSharedKernelNeedsConsent(t *testing.T) {
 	}
 }
 
+// The consent may be withdrawn after the second app got its key; then the start is what refuses.
+func TestStartWithTwoAppsOnASharedKernelNeedsConsent(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Sandbox.Driver = "native"
+	func() {
+		r, stop := open(t, cfg)
+		defer stop()
+		r.newKey("default")
+		r.json("POST", "/airlock/v1/apps", r.AdminKey(), map[string]any{"name": "second"}, 200, nil)
+		r.newKey("second")
+	}()
+	cfg.Sandbox.AllowSharedKernel = false
+	s, err := Open(t.Context(), cfg)
+	if err == nil {
+		t.Fatal("two apps with keys are served without consent", s.Close())
+	}
+	for _, want := range []string{"2 apps have keys", "sandbox.allow_shared_kernel: true", "AIRLOCK_SANDBOX_ALLOW_SHARED_KERNEL=true"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the refusal does not say %q: %v", want, err)
+		}
+	}
+	// It keeps nothing: the lock is free, and with consent the same folder is served again.
+	cfg.Sandbox.AllowSharedKernel = true
+	_, stop := open(t, cfg)
+	stop()
+}
+
 func TestAdminAddressIsLoopbackUnlessSet(t *testing.T) {
 	t.Parallel()
 	for listen, want := range map[string]string{"127.0.0.1:1": "", "0.0.0.0:1": "127.0.0.1:8788"} {
