@@ -30,9 +30,10 @@ sandbox: sandbox/guest
 sandbox/drivers: sandbox sandbox/native
 sandbox/guest/serve: sandbox/guest sandbox/guest/python
 sandbox/host: sandbox/guest/bin sandbox/rootfs
-sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup
+sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup sandbox/spawn
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
+sandbox/spawn: sandbox
 server: blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
 tenant: db wire
 upstream: claude upstream/script wire

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"net"
 	"os"
 	"strconv"
@@ -15,7 +13,12 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
 )
+
+// carried are the capabilities, in the new user namespace, that the guest needs until it is confined.
+const carried = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
+	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN
 
 // create makes one sandbox. What is expensive on our side runs while the child's runtime starts.
 func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
@@ -52,7 +55,7 @@ func (i *instance) start(ctx context.Context, spec sandbox.Spec) (*guest.Conn, e
 	if err != nil {
 		return nil, errors.Join(err, sock.Close())
 	}
-	return guest.NewConn(&stream{UnixConn: sock}, guest.Options{Env: environment(spec), OOMCount: i.oomCount}), nil
+	return guest.NewConn(&stream{UnixConn: sock}, guest.Options{Env: spawn.Environment(spec), OOMCount: i.oomCount}), nil
 }
 
 // spawn starts the child, which waits on the other end of the returned socket.
@@ -63,7 +66,7 @@ func (i *instance) spawn() (*net.UnixConn, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "guest")
 	defer theirs.Close()
-	sock, err := unixConn(pair[0])
+	sock, err := spawn.UnixConn(pair[0])
 	if err != nil {
 		return nil, err
 	}
@@ -79,23 +82,18 @@ func (i *instance) exec(theirs *os.File) error {
 		return err
 	}
 	defer null.Close()
-	stderr, err := i.stderr.open()
+	stderr, err := i.stderr.Open()
 	if err != nil {
 		return fmt.Errorf("stderr pipe: %w: %w", sandbox.ErrCapacity, err)
 	}
 	defer stderr.Close()
-	i.proc, err = i.d.spawn.start(i.cgroup.FD(), i.lease, [4]*os.File{null, null, stderr, theirs})
+	i.proc, err = i.d.spawn.Start(spawn.Child{
+		// Nothing of the server's environment. One processor, because the guest mostly waits, and each thread less makes
+		// its start faster and the sandbox smaller.
+		Args: []string{"airlock-guest", "init"}, Env: []string{"GOMAXPROCS=1"},
+		Cgroup: i.cgroup.FD(), Range: i.lease, Files: [4]*os.File{null, null, stderr, theirs}, Caps: carried,
+	})
 	return err
-}
-
-func unixConn(fd int) (*net.UnixConn, error) {
-	f := os.NewFile(uintptr(fd), "sandbox")
-	defer f.Close() // FileConn has its own copy
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("socket of guest: %w", err)
-	}
-	return c.(*net.UnixConn), nil
 }
 
 // stream begins with the answer to the setup, which the guest's own protocol follows. Nobody waits for it alone: the
@@ -137,18 +135,18 @@ func (i *instance) confine(sock *net.UnixConn, spec sandbox.Spec) error {
 	}
 	defer userns.Close()
 	mounts, err := buildMounts(spec, int(userns.Fd()))
-	defer mounts.close()
+	defer mounts.Close()
 	if err != nil {
 		return err
 	}
 	message, err := setup.Config{
-		Hostname: spec.Hostname, Mounts: mounts.targets, Scratch: scratch(spec), Shm: shm(spec.Limits),
-		Rlimits: rlimits(spec.Limits), Seccomp: i.d.filter,
+		Hostname: spec.Hostname, Mounts: mounts.Targets, Scratch: scratch(spec), Shm: shm(spec.Limits),
+		Rlimits: spawn.Rlimits(spec.Limits), Seccomp: i.d.filter,
 	}.Encode()
 	if err != nil {
 		return err
 	}
-	if _, _, err := sock.WriteMsgUnix(message[:1], unix.UnixRights(mounts.fds...), nil); err != nil {
+	if _, _, err := sock.WriteMsgUnix(message[:1], unix.UnixRights(mounts.FDs...), nil); err != nil {
 		return fmt.Errorf("send setup: %w", err)
 	}
 	if _, err := sock.Write(message[1:]); err != nil {
@@ -164,22 +162,10 @@ func (i *instance) abandon(ctx context.Context, cause error) error {
 	if err := i.Destroy(ctx); err != nil {
 		cause = fmt.Errorf("%w (and clean-up: %w)", cause, err)
 	}
-	if tail := i.stderr.tail(); tail != "" {
+	if tail := i.stderr.Tail(); tail != "" {
 		cause = fmt.Errorf("%w; guest wrote: %s", cause, tail)
 	}
 	return cause
-}
-
-// environment is what commands inside see beside the guest's own variables. Numeric libraries size themselves by the
-// processors of the host, which /proc shows, and not by the limit.
-func environment(spec sandbox.Spec) map[string]string {
-	threads := strconv.Itoa(max(1, int(math.Ceil(spec.Limits.CPUs))))
-	env := map[string]string{}
-	for _, name := range []string{"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"} {
-		env[name] = threads
-	}
-	maps.Copy(env, spec.Env)
-	return env
 }
 
 func scratch(spec sandbox.Spec) *setup.Tmpfs {
@@ -192,29 +178,4 @@ func scratch(spec sandbox.Spec) *setup.Tmpfs {
 // shm is charged to the memory limit; its own size only keeps one mistake from taking all of it.
 func shm(l sandbox.Limits) setup.Tmpfs {
 	return setup.Tmpfs{Bytes: l.MemoryBytes / 2, Inodes: min(l.Inodes, 16384)}
-}
-
-// rlimits hold per process, beside the limits of the whole sandbox.
-func rlimits(l sandbox.Limits) [][3]uint64 {
-	const stack = 8 << 20
-	want := [][3]uint64{
-		{unix.RLIMIT_NOFILE, uint64(l.OpenFiles), uint64(l.OpenFiles)},
-		{unix.RLIMIT_FSIZE, uint64(l.FileBytes), uint64(l.FileBytes)},
-		{unix.RLIMIT_NPROC, uint64(l.Processes), uint64(l.Processes)},
-		// Threat 60: one byte, because with zero the kernel would still start a core_pattern handler on the host.
-		{unix.RLIMIT_CORE, 1, 1},
-		{unix.RLIMIT_MEMLOCK, 64 << 10, 64 << 10},
-		{unix.RLIMIT_MSGQUEUE, 800 << 10, 800 << 10},
-		{unix.RLIMIT_STACK, stack, unix.RLIM_INFINITY},
-		{unix.RLIMIT_NICE, 0, 0},
-		{unix.RLIMIT_RTPRIO, 0, 0},
-	}
-	for n, w := range want {
-		var have unix.Rlimit
-		// A limit can only be lowered without CAP_SYS_RESOURCE, which the server itself may lack.
-		if unix.Getrlimit(int(w[0]), &have) == nil {
-			want[n][1], want[n][2] = min(w[1], have.Max), min(w[2], have.Max)
-		}
-	}
-	return want
 }

@@ -25,12 +25,10 @@
 //
 // # Goroutines
 //
-// spawner.run, one per driver, ends in Close. instance.watch, one per sandbox, ends when the guest has been reaped;
-// stderr.read, one per sandbox, ends when its pipe has no writer; Destroy waits for both.
+// instance.watch, one per sandbox, ends when the guest has been reaped; Destroy waits for it. The others are package spawn's.
 //
 // # Files
 //
-// driver_linux.go the driver; create_linux.go the left-hand side above; spawner_linux.go and vfork_linux.go how the child
-// starts; mount_linux.go what it gets to see; instance_linux.go freeze, count, destroy; stderr_linux.go its last words;
-// probe_linux.go the self-test; seccomp.go the filter, seccomp_args.go its rules on arguments, seccomp_table.go its lists.
+// driver_linux.go the driver; create_linux.go the left-hand side above; mount_linux.go what the child gets to see;
+// instance_linux.go freeze, count, destroy; probe_linux.go the self-test; seccomp.go the filter, seccomp_args.go its rules on arguments, seccomp_table.go its lists.
 package native

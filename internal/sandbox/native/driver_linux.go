@@ -10,6 +10,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/bin"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
 )
 
 // startLimit ends a creation that hangs, whatever the caller's own limit is.
@@ -24,7 +25,7 @@ type Driver struct {
 	ranges  *sandbox.Ranges
 	guest   *os.File // sealed, executable
 	filter  []byte
-	spawn   *spawner
+	spawn   *spawn.Spawner
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -48,7 +49,7 @@ func New(host sandbox.Host) (*Driver, error) {
 	if err := d.prepare(); err != nil {
 		return nil, errors.Join(err, d.cgroups.Close())
 	}
-	d.spawn = startSpawner(d.guest)
+	d.spawn = spawn.New(d.guest)
 	return d, nil
 }
 
@@ -145,7 +146,7 @@ func (d *Driver) Close(ctx context.Context) error {
 		errs = append(errs, i.Destroy(ctx))
 	}
 	// Last: with this thread the kernel would kill whatever it started.
-	d.spawn.stop()
+	d.spawn.Stop()
 	errs = append(errs, d.guest.Close(), d.cgroups.Close())
 	return errors.Join(errs...)
 }

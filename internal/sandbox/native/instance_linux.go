@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
 )
 
 // destroyLimit is how long the kernel gets to end what it was told to kill.
@@ -22,7 +23,7 @@ type instance struct {
 	lease  *sandbox.IDRange
 	cgroup *sandbox.Cgroup
 	proc   *os.Process
-	stderr stderr
+	stderr spawn.LastWords
 
 	oomSeen   atomic.Int64 // the counter as the last command read it
 	oomAtExit atomic.Int64 // how far it was beyond that when the guest ended by SIGKILL
@@ -43,9 +44,9 @@ func (i *instance) watch() {
 	}
 	close(i.exited)
 	if !i.killed.Load() {
-		i.stderr.wait()
+		i.stderr.Wait()
 		// The guest's last words are the only trace of a crash; they go to the operator, never to a caller.
-		i.d.host.Logger().Warn("sandbox guest ended by itself", "sandbox_id", i.id, "state", fmt.Sprint(state), "stderr", i.stderr.tail())
+		i.d.host.Logger().Warn("sandbox guest ended by itself", "sandbox_id", i.id, "state", fmt.Sprint(state), "stderr", i.stderr.Tail())
 	}
 }
 
@@ -125,6 +126,6 @@ func (i *instance) kill(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("guest does not end: %w", context.Cause(ctx))
 	}
-	i.stderr.wait()
+	i.stderr.Wait()
 	return nil
 }

@@ -7,74 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
 )
 
-// mounts are detached: they hang in no tree of the host, and vanish with the last descriptor when the server dies.
-type mounts struct {
-	targets []string
-	fds     []int
-}
-
-func (m *mounts) add(target string, fd int, err error) error {
-	if err != nil {
-		return fmt.Errorf("mount for %s: %w", target, err)
-	}
-	m.targets = append(m.targets, target)
-	m.fds = append(m.fds, fd)
-	return nil
-}
-
-func (m *mounts) close() {
-	for _, fd := range m.fds {
-		_ = unix.Close(fd) // the child has its own copies or is going to be killed
-	}
-}
-
 // buildMounts makes the mounts that need rights outside the sandbox, owned by the ids of userns. The first is the root.
-func buildMounts(spec sandbox.Spec, userns int) (*mounts, error) {
-	m := &mounts{}
-	fd, err := clone(unix.AT_FDCWD, spec.RootFS, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, userns)
-	if err := m.add("/", fd, err); err != nil {
+func buildMounts(spec sandbox.Spec, userns int) (*spawn.Mounts, error) {
+	m := &spawn.Mounts{}
+	if err := m.AddFiles(spec, "/", "/", userns); err != nil {
 		return m, err
 	}
-	fd, err = deviceFolder(userns)
-	if err := m.add("/dev", fd, err); err != nil {
-		return m, err
-	}
-	if spec.Workspace == nil {
-		return m, nil
-	}
-	disk := int(spec.Workspace.Mount().Fd())
-	for _, part := range sandbox.WorkspaceFolders() {
-		fd, err := clone(disk, part, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME, userns)
-		if err := m.add("/"+part, fd, err); err != nil {
-			return m, err
-		}
-	}
-	return m, nil
-}
-
-// clone makes a detached copy of the mount at path. On disk the files keep the ids that the sandbox sees; the mount
-// shifts them, so that nothing has to be changed when a workspace meets another id range.
-func clone(dir int, path string, attr uint64, userns int) (int, error) {
-	fd, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("clone %s: %w", path, err)
-	}
-	if err := shift(fd, attr, userns); err != nil {
-		_ = unix.Close(fd) // the other error counts
-		return -1, fmt.Errorf("id-mapped mount of %s (its file system must support that): %w", path, err)
-	}
-	return fd, nil
-}
-
-// shift gives a detached mount the ids of userns and attributes, and takes it out of any peer group.
-func shift(fd int, attr uint64, userns int) error {
-	a := unix.MountAttr{Attr_set: attr | unix.MOUNT_ATTR_IDMAP, Propagation: unix.MS_PRIVATE, Userns_fd: uint64(userns)}
-	if attr&unix.MOUNT_ATTR_NOATIME != 0 {
-		a.Attr_clr = unix.MOUNT_ATTR__ATIME // the modes exclude each other
-	}
-	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &a)
+	fd, err := deviceFolder(userns)
+	return m, m.Add("/dev", fd, err)
 }
 
 var devices = []struct {
@@ -114,7 +57,7 @@ func deviceFolder(userns int) (int, error) {
 	}
 	err = fillDevices(fd)
 	if err == nil {
-		err = shift(fd, unix.MOUNT_ATTR_RDONLY, userns)
+		err = spawn.Shift(fd, unix.MOUNT_ATTR_RDONLY, userns)
 	}
 	if errors.Is(err, unix.EINVAL) {
 		// Before Linux 6.3 a tmpfs cannot be shifted. The nodes then belong to nobody inside, and work.

@@ -1,4 +1,4 @@
-package native
+package spawn
 
 import (
 	"errors"
@@ -16,22 +16,39 @@ import (
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// spawner starts all guests on one thread that lives as long as the driver. The kernel sends the parent-death signal when
-// the thread, not the process, that started a child ends; an ordinary goroutine's thread may end at any time.
-type spawner struct {
-	guest *os.File
-	work  chan func()
-	done  chan struct{}
-	fail  error // why nothing can be started; set before the first work
+// Child is the first process of a sandbox.
+type Child struct {
+	// Args and Env are all that the program is told before it reads its files. Everything else of the server stays away.
+	Args, Env []string
+	// Cgroup is the folder of a v2 group to be born in, or -1.
+	Cgroup int
+	// Range gives the ids of its user namespace.
+	Range *sandbox.IDRange
+	// Files become its descriptors 0 to 3; the caller keeps its own.
+	Files [4]*os.File
+	// Caps are the capabilities, as a mask, that it has in its user namespace until it drops them.
+	Caps uint32
+	// Inherit lets the programs that it executes have Caps too. Without it no program ever gets a capability again.
+	Inherit bool
 }
 
-func startSpawner(guest *os.File) *spawner {
-	s := &spawner{guest: guest, work: make(chan func()), done: make(chan struct{})}
+// Spawner starts all children on one thread that lives as long as the driver. The kernel sends the parent-death signal
+// when the thread, not the process, that started a child ends; an ordinary goroutine's thread may end at any time.
+type Spawner struct {
+	program *os.File
+	work    chan func()
+	done    chan struct{}
+	fail    error // why nothing can be started; set before the first work
+}
+
+// New starts the thread. Every child executes program, which stays the caller's.
+func New(program *os.File) *Spawner {
+	s := &Spawner{program: program, work: make(chan func()), done: make(chan struct{})}
 	go s.run()
 	return s
 }
 
-func (s *spawner) run() {
+func (s *Spawner) run() {
 	defer close(s.done)
 	// Never unlocked: the thread has another keyring from here on and ends with the goroutine.
 	runtime.LockOSThread()
@@ -48,17 +65,17 @@ func (s *spawner) run() {
 	}
 }
 
-// stop ends the thread; nothing it started may be alive any more.
-func (s *spawner) stop() {
+// Stop ends the thread; nothing it started may be alive any more.
+func (s *Spawner) Stop() {
 	close(s.work)
 	<-s.done
 }
 
-// start runs the guest in new namespaces with the host ids of r; files become its descriptors 0 to 3. The child then waits
-// for its setup and has done nothing else.
-func (s *spawner) start(cgroup int, r *sandbox.IDRange, files [4]*os.File) (*os.Process, error) {
+// Start runs the program in new namespaces with the host ids of c.Range. The child has no id of its user namespace until
+// it takes one, and ends when the server does.
+func (s *Spawner) Start(c Child) (*os.Process, error) {
 	var fds [4]int
-	for n, f := range files {
+	for n, f := range c.Files {
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 10)
 		if err != nil {
 			return nil, fmt.Errorf("start guest: %w: %w", sandbox.ErrCapacity, err)
@@ -72,9 +89,7 @@ func (s *spawner) start(cgroup int, r *sandbox.IDRange, files [4]*os.File) (*os.
 	s.work <- func() {
 		defer close(finished)
 		if err = s.fail; err == nil {
-			// Nothing of the server's environment. One processor, because the guest mostly waits, and each thread less
-			// makes its start faster and the sandbox smaller.
-			pid, err = startVfork(int(s.guest.Fd()), cgroup, []string{"airlock-guest", "init"}, []string{"GOMAXPROCS=1"}, fds)
+			pid, err = startVfork(int(s.program.Fd()), c, fds)
 		}
 	}
 	<-finished
@@ -84,7 +99,7 @@ func (s *spawner) start(cgroup int, r *sandbox.IDRange, files [4]*os.File) (*os.
 	// Nobody but us can reap the child, so its pid is still its own.
 	proc, err := os.FindProcess(pid)
 	if err == nil {
-		err = mapIDs(pid, r.First)
+		err = mapIDs(pid, c.Range.First)
 	}
 	if err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself

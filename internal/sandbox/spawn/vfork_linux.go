@@ -1,4 +1,4 @@
-package native
+package spawn
 
 import (
 	"fmt"
@@ -14,11 +14,7 @@ import (
 // grew with the server. Here the child borrows the server's memory until it executes the guest, as the library does for
 // children without a user namespace. The price is that nobody can write the child's id maps before it executes: it keeps
 // its capabilities over that by the ambient set, which an empty bounding set does not touch, and takes its ids when the
-// maps are there (setup.Run).
-
-// carried are the capabilities, in the new user namespace, that the guest needs until it is confined.
-const carried = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
-	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN
+// maps are there.
 
 // cloneArgs is struct clone_args of linux/sched.h.
 type cloneArgs struct {
@@ -34,6 +30,7 @@ type vfork struct {
 	root                uintptr
 	files               [4]uintptr
 	capHeader, capData  uintptr
+	carried, bounding   uintptr // capability masks
 	failedStep, failure uintptr // written by the child: the memory is shared
 }
 
@@ -52,27 +49,31 @@ func vforkCall(args, size uintptr) (pid, errno uintptr)
 // startVfork runs the program behind a descriptor in new namespaces, as the leader of a session, with files as its
 // descriptors 0 to 3. It must run on the thread whose end shall be the child's. All files must be close-on-exec and have
 // numbers above 3.
-func startVfork(program int, cgroup int, argv, env []string, files [4]int) (int, error) {
-	argvp, err := syscall.SlicePtrFromStrings(argv)
+func startVfork(program int, c Child, files [4]int) (int, error) {
+	argvp, err := syscall.SlicePtrFromStrings(c.Args)
 	if err != nil {
 		return 0, err
 	}
-	envp, err := syscall.SlicePtrFromStrings(env)
+	envp, err := syscall.SlicePtrFromStrings(c.Env)
 	if err != nil {
 		return 0, err
 	}
 	empty, root := [1]byte{}, [2]byte{'/'}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	caps := [2]unix.CapUserData{{Effective: carried, Permitted: carried, Inheritable: carried}}
+	caps := [2]unix.CapUserData{{Effective: c.Caps, Permitted: c.Caps, Inheritable: c.Caps}}
 	v := &vfork{
 		args:    cloneArgs{flags: namespaces | unix.CLONE_VM | unix.CLONE_VFORK, exitSignal: uint64(unix.SIGCHLD)},
 		program: uintptr(program), empty: uintptr(unsafe.Pointer(&empty)), root: uintptr(unsafe.Pointer(&root)),
 		argv: uintptr(unsafe.Pointer(&argvp[0])), envp: uintptr(unsafe.Pointer(&envp[0])),
 		capHeader: uintptr(unsafe.Pointer(&header)), capData: uintptr(unsafe.Pointer(&caps)),
+		carried: uintptr(c.Caps),
 	}
-	if cgroup >= 0 {
+	if c.Inherit {
+		v.bounding = v.carried
+	}
+	if c.Cgroup >= 0 {
 		v.args.flags |= unix.CLONE_INTO_CGROUP
-		v.args.cgroup = uint64(cgroup)
+		v.args.cgroup = uint64(c.Cgroup)
 	}
 	for n, fd := range files {
 		v.files[n] = uintptr(fd)
@@ -122,7 +123,7 @@ func cloneAndExec(v *vfork) (pid, errno uintptr) {
 	}
 	step = 2
 	for c := range uintptr(32) {
-		if carried&(1<<c) == 0 {
+		if v.carried&(1<<c) == 0 {
 			continue
 		}
 		if _, _, e = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0, 0); e != 0 {
@@ -131,6 +132,9 @@ func cloneAndExec(v *vfork) (pid, errno uintptr) {
 	}
 	step = 3
 	for c := uintptr(0); ; c++ {
+		if v.bounding>>c&1 != 0 {
+			continue
+		}
 		if _, _, e = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0, 0); e == unix.EINVAL && c > unix.CAP_SETPCAP {
 			break // one more than this kernel knows
 		}

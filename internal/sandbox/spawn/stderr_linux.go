@@ -1,4 +1,4 @@
-package native
+package spawn
 
 import (
 	"os"
@@ -10,16 +10,16 @@ import (
 // without end blocks nothing and fills nothing.
 const stderrKeep = 4 << 10
 
-// stderr reads what the guest writes outside its protocol: the runtime's message when it crashes.
-type stderr struct {
+// LastWords reads what the guest writes outside its protocol: the runtime's message when it crashes.
+type LastWords struct {
 	done chan struct{}
 
 	mu   sync.Mutex // guards last
 	last []byte
 }
 
-// open starts the reader and returns the end for the child. The reader ends when no process holds it any more.
-func (s *stderr) open() (*os.File, error) {
+// Open starts the reader and returns the end for the child. The reader ends when no process holds it any more.
+func (s *LastWords) Open() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (s *stderr) open() (*os.File, error) {
 	return w, nil
 }
 
-func (s *stderr) read(r *os.File) {
+func (s *LastWords) read(r *os.File) {
 	defer close(s.done)
 	defer r.Close()
 	buf := make([]byte, 1024)
@@ -47,15 +47,15 @@ func (s *stderr) read(r *os.File) {
 	}
 }
 
-// wait returns when everything has been read; the child must have ended.
-func (s *stderr) wait() {
+// Wait returns when everything has been read; the child must have ended.
+func (s *LastWords) Wait() {
 	if s.done != nil {
 		<-s.done
 	}
 }
 
-// tail is safe to log: one line, printable characters only.
-func (s *stderr) tail() string {
+// Tail is safe to log: one line, printable characters only.
+func (s *LastWords) Tail() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
