@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 
@@ -92,7 +93,11 @@ func runAsk(cmd *cobra.Command, o *askOptions, args []string) error {
 	defer stop()
 	defer c.close(ctx)
 
-	t, err := transcriptFor(o.where(), o.conn.app)
+	where, err := o.where(ctx, c)
+	if err != nil {
+		return err
+	}
+	t, err := transcriptFor(where, o.conn.app)
 	if err != nil {
 		return err
 	}
@@ -146,12 +151,23 @@ func isTerminal(r io.Reader) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// where names the server for the transcript.
-func (o *askOptions) where() string {
-	if o.conn.url != "" {
-		return o.conn.url
+// where names the server for the transcript: by its instance, which stays when it answers at another address; by where it
+// was found if it does not tell.
+func (o *askOptions) where(ctx context.Context, c *client) (string, error) {
+	var v struct {
+		Instance string `json:"instance"`
 	}
-	return o.conn.data
+	err := c.call(ctx, http.MethodGet, "/version", nil, &v)
+	if _, answered := errors.AsType[*apiError](err); err != nil && !answered {
+		return "", err
+	}
+	switch {
+	case v.Instance != "":
+		return "instance " + v.Instance, nil
+	case o.conn.url != "":
+		return o.conn.url, nil
+	}
+	return o.conn.data, nil
 }
 
 // connect finds the running server or starts one in this process; stop ends what was started.

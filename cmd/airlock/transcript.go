@@ -22,7 +22,7 @@ type transcript struct {
 	path string
 }
 
-// transcriptFor names the transcript of a server (address or data folder) and an app.
+// transcriptFor names the transcript of a server (its instance; an address or data folder where that is not known) and an app.
 func transcriptFor(where, app string) (*transcript, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if state == "" {

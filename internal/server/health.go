@@ -37,6 +37,11 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request, _ tenant.Cal
 	return wire.WriteJSON(w, http.StatusOK, status{"ok"})
 }
 
+// serveVersion says which build this is and which data folder it serves: the address of a server may change, its instance
+// id does not.
 func (s *Server) serveVersion(w http.ResponseWriter, _ *http.Request, _ tenant.Caller) error {
-	return wire.WriteJSON(w, http.StatusOK, s.cfg.Version)
+	return wire.WriteJSON(w, http.StatusOK, struct {
+		Version
+		Instance string `json:"instance"`
+	}{s.cfg.Version, s.parts.data.instance})
 }

@@ -78,7 +78,7 @@ func (s *Server) routes() []Route {
 
 		{"GET", "/healthz", everyone, noBody, false, writesNothing, "Is the process alive", s.serveHealth},
 		{"GET", "/readyz", everyone, noBody, false, writesNothing, "May this server be sent new requests", s.serveReady},
-		{"GET", "/version", everyone, noBody, false, writesNothing, "Which build this is", s.serveVersion},
+		{"GET", "/version", everyone, noBody, false, writesNothing, "Which build and which instance this is", s.serveVersion},
 		{"GET", "/airlock/openapi.json", everyone, noBody, false, writesNothing, "This table as OpenAPI", s.serveOpenAPI},
 		{"GET", metricsURL, everyone, noBody, false, writesNothing, "Prometheus metrics", s.serveMetrics},
 	}

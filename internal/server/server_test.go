@@ -92,6 +92,35 @@ func TestHealthVersionMetricsAndOpenAPIAnswer(t *testing.T) {
 	}
 }
 
+func TestInstanceIsThatOfTheDataFolderAtEveryAddress(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	ask := func() (at, instance string) {
+		r, stop := open(t, cfg)
+		defer stop()
+		var v struct {
+			Instance string `json:"instance"`
+		}
+		r.json("GET", "/version", "", nil, 200, &v)
+		return r.URL(), v.Instance
+	}
+	at, first := ask()
+	// Taken, so that the second start has to answer elsewhere.
+	l, err := net.Listen("tcp", strings.TrimPrefix(at, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	again, second := ask()
+	if again == at || first == "" || first != second {
+		t.Errorf("instance %q at %s, then %q at %s", first, at, second, again)
+	}
+	cfg.Data = t.TempDir()
+	if _, other := ask(); other == first {
+		t.Errorf("two data folders are both instance %s", other)
+	}
+}
+
 func TestUnknownPathsAndMethodsHaveOurErrorShape(t *testing.T) {
 	t.Parallel()
 	r := start(t, testConfig(t))
