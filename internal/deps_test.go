@@ -16,7 +16,7 @@ import (
 // is not here is refused, and so is one that no longer exists. A new arrow needs a line in docs/adr.
 const policy = `
 bench: sandbox sandbox/attack sandbox/drivers sandbox/rootfs
-cmd/airlock: claude cmd/airlock/demo sandbox sandbox/drivers sandbox/host sandbox/rootfs server
+cmd/airlock: claude cmd/airlock/demo sandbox sandbox/attack sandbox/drivers sandbox/host sandbox/rootfs server
 cmd/airlock-guest: sandbox/guest/serve sandbox/native/setup
 blob/blobtest: blob
 claude: wire

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/host"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
@@ -24,25 +25,34 @@ import (
 var errUnsafe = errors.New("serving would be unsafe or impossible on this machine: see the failed checks")
 
 func newDoctorCommand() *cobra.Command {
-	var asJSON bool
-	var data, images, driver string
+	var o attackOptions
+	var attacking bool
+	var part string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what isolation and limits this machine gives and lacks",
 		Long: "doctor tries everything that a sandbox needs, names what is missing, what that means and the line to type.\n" +
-			"It makes what it needs for that and takes it away again; a server may run meanwhile. Exit code 0: code can be run safely here; 1: it cannot.",
-		Example: "  sudo airlock doctor\n  sudo airlock doctor --json | jq '.checks[] | select(.status != \"ok\")'",
+			"It makes what it needs for that and takes it away again; a server may run meanwhile. Exit code 0: code can be run safely here; 1: it cannot.\n\n" +
+			"With --attack it makes every attempt of the threat model on this very machine, in sandboxes of its own, and writes a dated report.\n" +
+			"That takes a few minutes, one core and 1 GiB of memory and disk. Exit code 1 if something that must hold does not.",
+		Example: "  sudo airlock doctor\n  sudo airlock doctor --json | jq '.checks[] | select(.status != \"ok\")'\n  sudo airlock doctor --attack --out reports",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if images == "" {
-				images = filepath.Join(dataHome(), "rootfs")
+			if o.images == "" {
+				o.images = filepath.Join(dataHome(), "rootfs")
+			}
+			switch {
+			case part != "":
+				return attack.PlayPart(cmd.Context(), attackFactory(o.driver, o.images), part)
+			case attacking:
+				return runAttack(cmd, o)
 			}
 			report := host.Run(cmd.Context(), host.Options{
-				Data:     data,
-				RootFS:   images,
-				SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, driver, images) },
+				Data:     o.data,
+				RootFS:   o.images,
+				SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, o.driver, o.images) },
 			})
-			if err := writeReport(cmd.OutOrStdout(), report, asJSON); err != nil {
+			if err := writeReport(cmd.OutOrStdout(), report, o.json); err != nil {
 				return err
 			}
 			if !report.Safe {
@@ -51,10 +61,16 @@ func newDoctorCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
-	cmd.Flags().StringVar(&data, "data", dataHome(), "data folder whose disk is looked at")
-	cmd.Flags().StringVar(&images, "rootfs", "", "folder of root file systems (default $XDG_DATA_HOME/airlock/rootfs)")
-	cmd.Flags().StringVar(&driver, "driver", "auto", "sandbox driver to test: auto or native")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
+	cmd.Flags().StringVar(&o.data, "data", dataHome(), "data folder whose disk is looked at")
+	cmd.Flags().StringVar(&o.images, "rootfs", "", "folder of root file systems (default $XDG_DATA_HOME/airlock/rootfs)")
+	cmd.Flags().StringVar(&o.driver, "driver", "auto", "sandbox driver to test: auto or native")
+	cmd.Flags().BoolVar(&attacking, "attack", false, "make every attempt of the threat model here and write a dated report")
+	cmd.Flags().IntSliceVar(&o.rows, "rows", nil, "rows of the threat model to try with --attack (default all)")
+	cmd.Flags().StringVar(&o.out, "out", ".", "folder for the report of --attack")
+	cmd.Flags().StringVar(&part, "attack-part", "", "play a part of an attempt; used by --attack itself")
+	// The flag is there; marking it cannot fail.
+	_ = cmd.Flags().MarkHidden("attack-part")
 	return cmd
 }
 

@@ -14,6 +14,6 @@
 // busy: they tell "answers" from "hangs", never fast from slow.
 //
 // Files: env.go the driver under attack and its surroundings, box.go one sandbox with shorthand, probe.go the hostile
-// program, leak.go what is left on the host, threat.go the list, row_*.go the attempts, hostile.go the guest double, part.go
+// program, leak.go what is left on the host, threat.go the list, run.go all of it with a report, row_*.go the attempts, hostile.go the guest double, part.go
 // the processes that a row kills or confines.
 package attack

@@ -40,6 +40,8 @@ type Env struct {
 	Host sandbox.Host
 	// Driver is ready to create.
 	Driver sandbox.Driver
+	// Capabilities are what the driver's probe has found.
+	Capabilities sandbox.Capabilities
 	// Workspaces lie below Dir.
 	Workspaces *sandbox.Workspaces
 	// Dir holds everything this Env puts on disk.
@@ -83,7 +85,7 @@ func Open(ctx context.Context, f Factory, dir string) (*Env, error) {
 		return nil, err
 	}
 	e.Driver = driver
-	if _, err := driver.Probe(ctx); err != nil {
+	if e.Capabilities, err = driver.Probe(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("probe: %w", err), e.Close(ctx))
 	}
 	return e, nil
