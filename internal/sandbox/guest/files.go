@@ -55,7 +55,7 @@ func (c *Conn) sendAll(ctx context.Context, k *call, r io.Reader) (int64, error)
 	buf := make([]byte, MaxData)
 	var sent int64
 	for {
-		n, rerr := io.ReadFull(r, buf)
+		n, rerr := fill(r, buf)
 		if n > 0 {
 			over, err := c.sendData(ctx, k, buf[:n])
 			if over || err != nil {
@@ -63,7 +63,7 @@ func (c *Conn) sendAll(ctx context.Context, k *call, r io.Reader) (int64, error)
 			}
 			sent += int64(n)
 		}
-		if errors.Is(rerr, io.EOF) || errors.Is(rerr, io.ErrUnexpectedEOF) {
+		if errors.Is(rerr, io.EOF) {
 			_, err := c.sendData(ctx, k, nil)
 			return sent, err
 		}
@@ -71,6 +71,17 @@ func (c *Conn) sendAll(ctx context.Context, k *call, r io.Reader) (int64, error)
 			return sent, fmt.Errorf("put: read source: %w", rerr)
 		}
 	}
+}
+
+// fill is io.ReadFull without an error of its own: io.ErrUnexpectedEOF is how a
+// source says that it broke off, as a request body does.
+func fill(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var more int
+		more, err = r.Read(buf[n:])
+		n += more
+	}
+	return n, err
 }
 
 func checkPath(op, path string) error {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -149,6 +150,11 @@ func TestPutThatFailsLeavesTheOldFile(t *testing.T) {
 	err = g.Put(t.Context(), "/small/f", io.MultiReader(strings.NewReader("half"), broken{}), guest.PutOptions{AsCode: true})
 	if !errors.Is(err, errTest) {
 		t.Errorf("broken source: got %v", err)
+	}
+	// A request body that ends early ends with this one.
+	err = g.Put(t.Context(), "/small/f", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF)), guest.PutOptions{AsCode: true})
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("source that ends early: got %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err = g.Put(ctx, "/small/f", io.MultiReader(strings.NewReader(strings.Repeat("x", guest.MaxData)), onRead(func() { cancel(errTest) }), endless{}), guest.PutOptions{AsCode: true})
