@@ -143,15 +143,15 @@ func TestReferencesAreFoundAtAnyDepth(t *testing.T) {
 		got[ref.ID] = ref
 	}
 	want := map[string]FileRef{
-		"file_system":    {"file_system", "system.0.source.file_id", RefSource},
-		"file_upload":    {"file_upload", "messages.0.content.0.file_id", RefUpload},
-		"file_image":     {"file_image", "messages.0.content.1.source.file_id", RefSource},
-		"file_doc":       {"file_doc", "messages.0.content.2.source.content.0.source.file_id", RefSource},
-		"file_escaped":   {"file_escaped", "messages.0.content.3.file_id", RefOther},
-		"file_out":       {"file_out", "messages.1.content.1.content.content.0.file_id", RefQuoted},
-		"file_cell":      {"file_cell", "messages.1.content.2.content.content.0.file_id", RefQuoted},
-		"file_cite":      {"file_cite", "messages.1.content.3.citations.0.file_id", RefOther},
-		"file_in_result": {"file_in_result", "messages.2.content.0.content.0.source.file_id", RefSource},
+		"file_system":    {"file_system", "system.0.source.file_id", RefSource, 1},
+		"file_upload":    {"file_upload", "messages.0.content.0.file_id", RefUpload, 1},
+		"file_image":     {"file_image", "messages.0.content.1.source.file_id", RefSource, 1},
+		"file_doc":       {"file_doc", "messages.0.content.2.source.content.0.source.file_id", RefSource, 1},
+		"file_escaped":   {"file_escaped", "messages.0.content.3.file_id", RefOther, 1},
+		"file_out":       {"file_out", "messages.1.content.1.content.content.0.file_id", RefQuoted, 1},
+		"file_cell":      {"file_cell", "messages.1.content.2.content.content.0.file_id", RefQuoted, 1},
+		"file_cite":      {"file_cite", "messages.1.content.3.citations.0.file_id", RefOther, 1},
+		"file_in_result": {"file_in_result", "messages.2.content.0.content.0.source.file_id", RefSource, 1},
 	}
 	if d := cmp.Diff(got, want); d != "" {
 		t.Errorf("references differ (-got +want):\n%s", d)
@@ -160,7 +160,7 @@ func TestReferencesAreFoundAtAnyDepth(t *testing.T) {
 
 func TestReferencesRefuseOddIDs(t *testing.T) {
 	t.Parallel()
-	for _, v := range []string{`7`, `{}`, `""`, `["a"]`} {
+	for _, v := range []string{`7`, `{}`, `""`, `["a"]`, `null`} {
 		r, err := ParseRequest([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"container_upload","file_id":` + v + `}]}]}`))
 		if err != nil {
 			t.Fatal(err)
@@ -328,5 +328,52 @@ func TestReferencesAreBoundedWithoutQuotations(t *testing.T) {
 	}
 	if err := refs("bash_code_execution_output", 3*MaxReferences); err != nil {
 		t.Error(err)
+	}
+}
+
+// The path of a member is as long as its names: each of many references would keep a copy.
+func TestLongNamesDoNotMakeLongPaths(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("n", 100_000)
+	if _, err := Parse([]byte(`{"` + long + `":`)); err == nil || len(err.Error()) > 1000 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
+	}
+	quoted := strings.Repeat(`{"type":"bash_code_execution_output","file_id":"file_a"},`, 3) + `{"type":"file","file_id":"file_a"}`
+	r, err := ParseRequest([]byte(`{"model":"m","messages":[{"role":"user","content":"x"}],"` + long + `":[` + quoted + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refs, err := r.References()
+	if err != nil || len(refs) != 2 || refs[0].Uses != 3 || refs[1].Uses != 1 {
+		t.Fatalf("%v, %v", refs, err)
+	}
+	if n := len(refs[0].Path); n > 1000 {
+		t.Errorf("a path has %d bytes", n)
+	}
+}
+
+func TestValuesAreBounded(t *testing.T) {
+	t.Parallel()
+	values := func(n int) []byte { return []byte("[" + strings.Repeat("0,", n-2) + "0]") }
+	if _, err := Parse(values(wire.MaxValues)); err != nil {
+		t.Error(err)
+	}
+	if _, err := Parse(values(wire.MaxValues + 1)); err == nil {
+		t.Error("more values than the limit were accepted")
+	}
+}
+
+func TestQuotedOutputsAreBoundedToo(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for i := range MaxQuoted + 1 {
+		b.WriteString(`{"type":"code_execution_output","file_id":"file_` + strconv.Itoa(i) + `"},`)
+	}
+	r, err := ParseRequest([]byte(`{"model":"m","messages":[{"role":"user","content":[` + b.String() + `{"type":"x"}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.References(); err == nil || !strings.Contains(err.Error(), "messages.0.content.5000.file_id") {
+		t.Errorf("gave %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 const MaxDepth = 64
 
 // Parse reads exactly one JSON value. The error is a *wire.Error whose message
-// names the path of the fault and never quotes the input.
+// names the path of the fault, shortened where it is long.
 func Parse(b []byte) (*Node, error) {
 	if !utf8.Valid(b) {
 		return nil, wire.Invalid("The body is not valid UTF-8.")
@@ -37,15 +37,16 @@ func Parse(b []byte) (*Node, error) {
 }
 
 type parser struct {
-	s    string
-	i    int
-	path []string
+	s      string
+	i      int
+	values int
+	path   []string
 }
 
 func (p *parser) fail(format string, args ...any) error {
 	msg := fmt.Sprintf(format, args...)
 	if len(p.path) > 0 {
-		return wire.Invalid("%s: %s", strings.Join(p.path, "."), msg)
+		return wire.Invalid("%s: %s", wire.JoinPath(p.path), msg)
 	}
 	return wire.Invalid("The body is not valid JSON: %s", msg)
 }
@@ -64,6 +65,9 @@ func (p *parser) space() {
 func (p *parser) value(depth int) (*Node, error) {
 	if depth > MaxDepth {
 		return nil, p.fail("the nesting is deeper than %d.", MaxDepth)
+	}
+	if p.values++; p.values > wire.MaxValues {
+		return nil, wire.Invalid("The body has more than %d JSON values.", wire.MaxValues)
 	}
 	if p.i == len(p.s) {
 		return nil, p.fail("it ends early.")

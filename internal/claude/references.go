@@ -2,14 +2,16 @@ package claude
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 // MaxReferences is the largest number of distinct files one request may use;
-// outputs quoted in replayed results do not count.
-const MaxReferences = 100
+// outputs quoted in replayed results do not count, MaxQuoted bounds those.
+const (
+	MaxReferences = 100
+	MaxQuoted     = 5000
+)
 
 // RefKind says what a file id stands for.
 type RefKind uint8
@@ -27,14 +29,16 @@ type FileRef struct {
 	ID   string
 	Path string
 	Kind RefKind
+	Uses int // in how many places it stands
 }
 
 // References finds every member named file_id in the request, at any depth, in
-// document order. Tool inputs and schemas are application data and are not
+// document order; an id that stands in several places for the same kind of
+// thing is named once, with the first place. Tool inputs and schemas are application data and are not
 // searched; blocks of unknown type are. A file_id that is neither a string nor
 // null is refused.
 func (r *Request) References() ([]FileRef, error) {
-	w := &walker{distinct: map[string]bool{}}
+	w := &walker{distinct: map[string]bool{}, seen: map[FileRef]int{}}
 	if err := w.walk(r.Root, nil); err != nil {
 		return nil, err
 	}
@@ -44,6 +48,8 @@ func (r *Request) References() ([]FileRef, error) {
 type walker struct {
 	refs     []FileRef
 	distinct map[string]bool
+	seen     map[FileRef]int // indexes in refs, by id and kind
+	quoted   int
 }
 
 func (w *walker) walk(n *Node, path []string) error {
@@ -57,6 +63,9 @@ func (w *walker) walk(n *Node, path []string) error {
 	}
 	if !n.Is(Object) {
 		return nil
+	}
+	if id := n.Get("file_id"); n.Type() == "container_upload" && id.IsNull() {
+		return wire.Invalid("%s: a file id is required.", wire.JoinPath(append(path, "file_id")))
 	}
 	for _, m := range n.Members {
 		p := append(path, m.Name)
@@ -77,9 +86,9 @@ func (w *walker) walk(n *Node, path []string) error {
 }
 
 func (w *walker) add(holder, value *Node, path []string) error {
-	at := strings.Join(path, ".")
-	if !value.Is(String) || value.Str() == "" {
-		return wire.Invalid("%s: a file id is required.", at)
+	id := value.Str()
+	if id == "" {
+		return wire.Invalid("%s: a file id is required.", wire.JoinPath(path))
 	}
 	kind := RefOther
 	switch holder.Type() {
@@ -90,16 +99,27 @@ func (w *walker) add(holder, value *Node, path []string) error {
 	case "bash_code_execution_output", "code_execution_output":
 		kind = RefQuoted
 	}
-	id := value.Str()
-	// Quotations are not counted: a long conversation must not be locked by the
+	key := FileRef{ID: id, Kind: kind}
+	if i, again := w.seen[key]; again {
+		w.refs[i].Uses++
+		return nil
+	}
+	w.seen[key] = len(w.refs)
+	at := wire.JoinPath(path)
+	// Quotations are counted apart: a long conversation must not be locked by the
 	// files that it made.
-	if kind != RefQuoted {
+	if kind == RefQuoted {
+		w.quoted++
+	} else {
 		w.distinct[id] = true
 	}
-	if len(w.distinct) > MaxReferences {
+	switch {
+	case len(w.distinct) > MaxReferences:
 		return wire.Invalid("%s: a request may refer to at most %d files.", at, MaxReferences)
+	case w.quoted > MaxQuoted:
+		return wire.Invalid("%s: a request may quote at most %d output files.", at, MaxQuoted)
 	}
-	w.refs = append(w.refs, FileRef{ID: id, Path: at, Kind: kind})
+	w.refs = append(w.refs, FileRef{ID: id, Path: at, Kind: kind, Uses: 1})
 	return nil
 }
 

@@ -124,17 +124,12 @@ func (s *Service) authorize(ctx context.Context, c tenant.Caller, refs []claude.
 		return nil, nil
 	}
 	var ids, quoted []file.ID
-	seen := map[claude.FileRef]bool{}
 	for _, ref := range refs {
-		key := claude.FileRef{ID: ref.ID, Kind: ref.Kind}
-		switch {
-		case seen[key]:
-		case ref.Kind == claude.RefQuoted:
+		if ref.Kind == claude.RefQuoted {
 			quoted = append(quoted, file.ID(ref.ID))
-		default:
+		} else {
 			ids = append(ids, file.ID(ref.ID))
 		}
-		seen[key] = true
 	}
 	known, err := s.files().AuthorizeQuoted(ctx, c, ids, quoted)
 	if err != nil {
@@ -145,18 +140,17 @@ func (s *Service) authorize(ctx context.Context, c tenant.Caller, refs []claude.
 
 func checkSizes(refs []claude.FileRef, known map[file.ID]*file.File) error {
 	var upload, inline int64
-	seen := map[string]bool{}
 	for _, ref := range refs {
 		f := known[file.ID(ref.ID)]
-		if f == nil || seen[ref.ID] {
+		if f == nil {
 			continue
 		}
-		seen[ref.ID] = true
 		switch ref.Kind {
 		case claude.RefUpload:
 			upload += f.Size
 		case claude.RefSource:
-			inline += f.Size
+			// It is written out in each place where it stands.
+			inline += f.Size * int64(ref.Uses)
 		case claude.RefOther, claude.RefQuoted:
 		}
 		if upload > maxUploads {

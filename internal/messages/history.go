@@ -21,6 +21,7 @@ type history struct {
 	out   []*claude.Node
 	carry []*claude.Node // results that open the next user message
 	join  bool           // the next user message continues the last one
+	own   int            // len(out) when its last message was made here and may be added to
 }
 
 // upstreamMessages rewrites the messages and the content made so far in this
@@ -63,12 +64,19 @@ func (h *history) settle() {
 }
 
 func (h *history) emit(role string, blocks []*claude.Node) {
-	if n := len(h.out); h.join && role == "user" && n > 0 && h.out[n-1].Get("role").Str() == "user" {
+	n := len(h.out)
+	switch {
+	case !h.join || role != "user" || n == 0 || h.out[n-1].Get("role").Str() != "user":
+		h.out = append(h.out, claude.NewObject("role", role, "content", claude.NewArray(blocks...)))
+		h.own = n + 1
+	case h.own == n:
+		// Copying the message for each of many that join it would take quadratic time.
+		content := h.out[n-1].Get("content")
+		content.Items = append(content.Items, blocks...)
+	default:
 		last := h.out[n-1].Shallow()
 		last.Set("content", claude.NewArray(append(append([]*claude.Node(nil), claude.Blocks(last)...), blocks...)...))
-		h.out[n-1] = last
-	} else {
-		h.out = append(h.out, claude.NewObject("role", role, "content", claude.NewArray(blocks...)))
+		h.out[n-1], h.own = last, n
 	}
 	h.join = false
 }
@@ -76,6 +84,7 @@ func (h *history) emit(role string, blocks []*claude.Node) {
 // segment is an assistant message under way: a group of calls ends it as soon
 // as something follows their results.
 type segment struct {
+	moved    []*claude.Node // client calls of the groups before, which stand first
 	blocks   []*claude.Node
 	group    []codeexec.Call
 	answered bool
@@ -110,6 +119,7 @@ func (h *history) assistant(m *claude.Node) {
 		}
 		s.blocks = append(s.blocks, b)
 	}
+	s.blocks = append(s.moved, s.blocks...)
 	if len(s.blocks) == 0 {
 		h.join = true
 		return
@@ -121,7 +131,8 @@ func (h *history) assistant(m *claude.Node) {
 // split ends a segment whose calls were answered. Client calls of its group are
 // answered in the next user message and move behind the results.
 func (h *history) split(s segment) segment {
-	var now, later []*claude.Node
+	var now []*claude.Node
+	later := s.moved
 	ours := map[string]bool{}
 	for _, c := range s.group {
 		ours[upstreamID(c.ID)] = true
@@ -135,7 +146,7 @@ func (h *history) split(s segment) segment {
 	}
 	h.emit("assistant", now)
 	h.emit("user", h.answers(s.group))
-	return segment{blocks: later}
+	return segment{moved: later}
 }
 
 // answers are the tool_result blocks of a group. A call whose result is missing

@@ -40,16 +40,22 @@ func resultIndex(messages []*claude.Node) map[string]*claude.Node {
 	return index
 }
 
-// checkPairing refuses results without a call and finds the calls that are to
+// checkPairing refuses calls of one id and results without a call, and finds the calls that are to
 // run before the model is asked. A dangling call anywhere else is not an error:
 // history.go answers it, so that no conversation is locked for ever.
 func (r *request) checkPairing() error {
 	calls := map[string]bool{}
-	for _, m := range r.Messages() {
-		for _, b := range claude.Blocks(m) {
-			if isServerCall(b) {
-				calls[b.Get("id").Str()] = true
+	for i, m := range r.Messages() {
+		for j, b := range claude.Blocks(m) {
+			if !isServerCall(b) {
+				continue
 			}
+			id := b.Get("id").Str()
+			if calls[id] {
+				// One result would be shown to the model as that of each of them.
+				return wire.Invalid("messages.%d.content.%d.id: `tool_use` ids must be unique: %s stands there already.", i, j, id)
+			}
+			calls[id] = true
 		}
 	}
 	for i, m := range r.Messages() {

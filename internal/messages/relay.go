@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
 	"github.com/airlock-sandbox/airlock/internal/codeexec"
@@ -99,6 +100,9 @@ func (r *relay) event(e *claude.Node) error {
 		return nil
 	case "message_stop":
 		return nil
+	}
+	if strings.ContainsFunc(e.Type(), unicode.IsControl) {
+		return badAnswer("an event has a control character in its type")
 	}
 	return r.t.out.pass(e)
 }

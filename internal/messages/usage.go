@@ -15,10 +15,14 @@ type usage struct {
 	startCreated5m, startCreate1h int64 // as message_start told them
 }
 
+// number reads a count; what is no count is none, so that no answer takes from another one's.
 func number(n *claude.Node) int64 {
 	i, _ := n.Int()
-	return i
+	return min(max(i, 0), mostTokens)
 }
+
+// mostTokens keeps sums of counts from running over.
+const mostTokens = 1 << 50
 
 // overlay returns the usage of message_start with what message_delta says on
 // top: its numbers are cumulative for the same answer.

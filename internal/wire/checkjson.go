@@ -10,12 +10,16 @@ import (
 	"unicode/utf8"
 )
 
+// MaxValues bounds the values of one JSON body: a tree of them takes many times the memory of the text. No model reads as
+// many, since each is a token at least.
+const MaxValues = 500_000
+
 // maxDepth bounds nesting. Real requests stay under twenty.
 const maxDepth = 512
 
 // CheckJSON checks a body that is passed on unchanged, where a parser further on might read it in
 // another way than we did: one JSON value and nothing after it, valid UTF-8, no lone surrogate escape, no
-// member twice in an object (names compared after decoding), bounded depth. The error is a *Error that
+// member twice in an object (names compared after decoding), bounded depth and number of values. The error is a *Error that
 // names the path, as messages.2.content.0.
 func CheckJSON(b []byte) error {
 	c := jsonChecker{b: b}
@@ -37,17 +41,19 @@ func CheckJSON(b []byte) error {
 }
 
 type jsonChecker struct {
-	b    []byte
-	i    int
-	path []string
+	b      []byte
+	i      int
+	values int
+	path   []string
 }
 
 func (c *jsonChecker) fail(format string, args ...any) error {
-	return Invalid("%s: %s.", pathOr(joinPath(c.path), "body"), fmt.Sprintf(format, args...))
+	return Invalid("%s: %s.", pathOr(JoinPath(c.path), "body"), fmt.Sprintf(format, args...))
 }
 
-// joinPath keeps a hostile path from making a huge or unprintable message.
-func joinPath(parts []string) string {
+// JoinPath writes the path of a value as messages name it. It keeps a hostile path from making a huge or unprintable
+// message.
+func JoinPath(parts []string) string {
 	const most = 40
 	if len(parts) > most {
 		parts = append(append([]string{}, parts[:most]...), "…")
@@ -76,6 +82,10 @@ func (c *jsonChecker) space() {
 func (c *jsonChecker) value(depth int) error {
 	if depth > maxDepth {
 		return c.fail("nested deeper than %d levels", maxDepth)
+	}
+	if c.values++; c.values > MaxValues {
+		c.path = nil // where the limit was passed says nothing about what to change
+		return c.fail("more than %d JSON values", MaxValues)
 	}
 	if c.i >= len(c.b) {
 		return c.fail("the JSON ends early")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // ErrorType is the value of error.type in a body. Each has one status.
@@ -150,6 +151,21 @@ func AsError(err error) *Error {
 	return Internal(err)
 }
 
+// maxMessage bounds a message in bytes: many quote what the client or an upstream sent.
+const maxMessage = 4 << 10
+
+func bounded(message string) string {
+	message = strings.ToValidUTF8(message, "\uFFFD")
+	if len(message) <= maxMessage {
+		return message
+	}
+	cut := maxMessage
+	for !utf8.RuneStart(message[cut]) {
+		cut--
+	}
+	return message[:cut] + "…"
+}
+
 type errorBody struct {
 	Type      string      `json:"type"`
 	Error     errorObject `json:"error"`
@@ -170,7 +186,7 @@ func ErrorBody(ctx context.Context, err error) []byte {
 	if t == "" {
 		t = TypeAPI
 	}
-	o := errorObject{Type: t, Message: strings.ToValidUTF8(e.Message, "\uFFFD")}
+	o := errorObject{Type: t, Message: bounded(e.Message)}
 	if e.Code != "" || len(e.Details) > 0 {
 		o.Details = map[string]any{}
 		maps.Copy(o.Details, e.Details)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -197,6 +198,7 @@ func TestMuxAnswersUnknownPathsAndMethodsInOurShape(t *testing.T) {
 	mux.Handle("GET /v1/files/{id}", ok)
 	mux.Handle("DELETE /v1/files/{id}", ok)
 	mux.Handle("POST /v1/messages", ok)
+	mux.Handle("GET /v1/tree/{path...}", ok)
 	url := serve(t, mux)
 	for _, tt := range []struct {
 		method, path string
@@ -216,6 +218,8 @@ func TestMuxAnswersUnknownPathsAndMethodsInOurShape(t *testing.T) {
 		{"POST", "/v1/files/../messages", 404, ""},
 		{"POST", "/v1/files/%2e%2e/messages", 404, ""},
 		{"GET", "/v1/files/a/", 404, ""},
+		{"GET", "/v1/tree/", 200, ""},
+		{"GET", "/v1/tree", 404, ""},
 		{"POST", "/v1/messages;x=1", 404, ""},
 		{"BREW", "/v1/messages", 405, "POST"},
 	} {
@@ -342,5 +346,13 @@ func TestConnectionIsReusableAfterAnError(t *testing.T) {
 		if r := do(t, "POST", url, strings.NewReader("body")); r.status != 400 || r.header.Get("Connection") != "" {
 			t.Errorf("%d %v", r.status, r.header)
 		}
+	}
+}
+
+func TestMessageInABodyIsBoundedAndStaysText(t *testing.T) {
+	t.Parallel()
+	b := wire.ErrorBody(t.Context(), wire.Invalid("%s", strings.Repeat("é", 1<<20)))
+	if len(b) > 5000 || !utf8.Valid(b) || bytes.Contains(b, []byte("\uFFFD")) {
+		t.Errorf("%d bytes: %.80s", len(b), b)
 	}
 }

@@ -284,3 +284,15 @@ func FuzzDecodeCursor(f *testing.F) {
 		}
 	})
 }
+
+// A tree of values takes many times the memory of its text.
+func TestValuesOfABodyAreBounded(t *testing.T) {
+	t.Parallel()
+	values := func(n int) []byte { return []byte("[" + strings.Repeat("0,", n-2) + "0]") }
+	if err := wire.CheckJSON(values(wire.MaxValues)); err != nil {
+		t.Error(err)
+	}
+	if err := wire.CheckJSON(values(wire.MaxValues + 1)); err == nil || !strings.Contains(err.Error(), "500000") {
+		t.Errorf("gave %v", err)
+	}
+}

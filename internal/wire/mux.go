@@ -8,21 +8,24 @@ import (
 )
 
 // Mux is an http.ServeMux whose own answers have our shape: 404 for an unknown path, 405 with Allow for
-// a known path with another method. A path that is not in its shortest form is unknown, where ServeMux
-// would redirect it, possibly to another route than a proxy in front has checked.
+// a known path with another method. A path that is not in its shortest form, or that would need a slash at its end,
+// is unknown, where ServeMux would redirect it, possibly to another route than a proxy in front has checked.
 type Mux struct {
 	// Log is given to Handler; nil means slog.Default().
 	Log *slog.Logger
 	mux http.ServeMux
 }
 
+// registered tells our handlers from those that ServeMux answers with itself.
+type registered struct{ http.Handler }
+
 // Handle registers h for a pattern of http.ServeMux.
-func (m *Mux) Handle(pattern string, h http.Handler) { m.mux.Handle(pattern, h) }
+func (m *Mux) Handle(pattern string, h http.Handler) { m.mux.Handle(pattern, registered{h}) }
 
 // ServeHTTP serves the matching handler or the error body.
 func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h, pattern := m.mux.Handler(r)
-	if pattern != "" && cleanPath(r.URL.Path) {
+	h, _ := m.mux.Handler(r)
+	if _, ours := h.(registered); ours && cleanPath(r.URL.Path) {
 		m.mux.ServeHTTP(w, r) // again through the mux, which sets the path values
 		return
 	}

@@ -41,7 +41,7 @@ func shape(tree any, t reflect.Type, path []string) error {
 	}
 	want, ok := kindOf(tree, t.Kind())
 	if !ok {
-		return Invalid("%s: expected %s, got %s.", pathOr(joinPath(path), "body"), want, jsonName(tree))
+		return Invalid("%s: expected %s, got %s.", pathOr(JoinPath(path), "body"), want, jsonName(tree))
 	}
 	switch val := tree.(type) {
 	case []any:
@@ -75,7 +75,7 @@ func shapeObject(val map[string]any, t reflect.Type, path []string) error {
 		}
 	}
 	if unknown != "" {
-		return Invalid("%s: there is no such parameter.", joinPath(append(path, unknown)))
+		return Invalid("%s: there is no such parameter.", JoinPath(append(path, unknown)))
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		name := jsonFieldName(f)
