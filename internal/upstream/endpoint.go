@@ -21,8 +21,10 @@ import (
 // parameters that this one passes on.
 const apiVersion = "2023-06-01"
 
-// maxAnswer bounds an answer that is read whole.
+// maxAnswer bounds an answer, read whole or streamed: what a model says is kept until the response ends.
 const maxAnswer = 64 << 20
+
+var errAnswerTooLarge = errors.New("answer too large")
 
 // Endpoint is one upstream. It is safe for concurrent use.
 type Endpoint struct {
@@ -97,18 +99,23 @@ func (e *Endpoint) whole(ctx context.Context, method, path string, c Call) (*cla
 	if err != nil {
 		return nil, e.callError(ctx, err)
 	}
+	if len(body) > maxAnswer {
+		return nil, e.unreadable(errAnswerTooLarge)
+	}
 	n, err := claude.Parse(body)
-	if err != nil || len(body) > maxAnswer {
+	switch {
+	case err != nil:
 		return nil, e.unreadable(err)
+	case !n.Is(claude.Object):
+		return nil, e.unreadable(errors.New("answer is no JSON object"))
+	case n.Type() == "error":
+		return nil, e.EventError(n)
 	}
 	return n, nil
 }
 
 // unreadable says that the answer is not what the API promises.
 func (e *Endpoint) unreadable(err error) error {
-	if err == nil {
-		err = errors.New("answer too large")
-	}
 	return &wire.Error{
 		Type: wire.TypeAPI, Status: http.StatusBadGateway, Message: "The upstream's answer could not be read.",
 		Err: fmt.Errorf("read answer of upstream %s: %w", e.Name, err),

@@ -46,8 +46,11 @@ func (e *Endpoint) answerError(resp *http.Response) error {
 	if !knownType(t) || msg == "" {
 		out.Type, out.Message = typeOf(resp.StatusCode), fmt.Sprintf("The upstream answered with status %d.", resp.StatusCode)
 	}
-	if resp.StatusCode < 400 {
+	switch {
+	case resp.StatusCode < 400:
 		out.Status, out.Message = http.StatusBadGateway, "The upstream answered with a redirect, which is not followed."
+	case resp.StatusCode > 599:
+		out.Status = http.StatusBadGateway // a number that clients would not know what to do with
 	}
 	out.Code = details.Get("error_code").Str()
 	return out

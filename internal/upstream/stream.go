@@ -26,13 +26,15 @@ type Stream struct {
 	e       *Endpoint
 	resp    *http.Response
 	frames  *claude.FrameReader
+	left    *io.LimitedReader
 	cancel  context.CancelCauseFunc
 	fresh   bool
 	stopped bool
 }
 
 func newStream(e *Endpoint, resp *http.Response, cancel context.CancelCauseFunc) *Stream {
-	return &Stream{e: e, resp: resp, frames: claude.NewFrameReader(resp.Body), cancel: cancel, fresh: true}
+	left := &io.LimitedReader{R: resp.Body, N: maxAnswer}
+	return &Stream{e: e, resp: resp, frames: claude.NewFrameReader(left), left: left, cancel: cancel, fresh: true}
 }
 
 // Next returns the data of the next event, or io.EOF after message_stop. It
@@ -53,7 +55,10 @@ func (s *Stream) Next(ctx context.Context, wait time.Duration) (*claude.Node, er
 	first := s.fresh
 	s.fresh = false
 	event, err := claude.Parse(frame.Data)
-	if err != nil || !event.Is(claude.Object) {
+	if err == nil && !event.Is(claude.Object) {
+		err = errors.New("event is no JSON object")
+	}
+	if err != nil {
 		return nil, s.e.unreadable(err)
 	}
 	switch event.Type() {
@@ -84,6 +89,9 @@ func (s *Stream) readError(ctx context.Context, err error) error {
 			return timeoutError(s.e.Name, err)
 		}
 		return &wire.Error{Type: wire.TypeTimeout, Message: "The upstream went silent in the middle of its answer.", Err: fmt.Errorf("upstream %s: %w", s.e.Name, err)}
+	}
+	if errors.Is(err, io.EOF) && s.left.N == 0 {
+		return s.e.unreadable(errAnswerTooLarge)
 	}
 	if errors.Is(err, io.EOF) && s.fresh && !isEventStream(s.resp) {
 		return s.e.unreadable(errors.New("answer is not an event stream"))

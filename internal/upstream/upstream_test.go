@@ -290,3 +290,55 @@ func TestModelIDsStayInTheirPath(t *testing.T) {
 		t.Errorf("models: %v, %v", err, seen()[1].URL)
 	}
 }
+
+// An upstream that never stops must not fill the memory: what it says is kept until the response ends.
+func TestEndlessStreamIsCutOff(t *testing.T) {
+	t.Parallel()
+	frame := []byte("data: {\"type\":\"ping\",\"pad\":\"" + strings.Repeat("x", 1<<20) + "\"}\n\n")
+	e, _, _ := served(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			if _, err := w.Write(frame); err != nil {
+				return
+			}
+		}
+	})
+	s, err := e.Open(t.Context(), Call{Body: []byte(`{}`)}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for n := 0; err == nil; n++ {
+		if n > maxAnswer>>20 {
+			t.Fatalf("%d MiB were read", n)
+		}
+		_, err = s.Next(t.Context(), time.Minute)
+	}
+	var we *wire.Error
+	if !errors.As(err, &we) || we.HTTPStatus() != 502 || !errors.Is(err, errAnswerTooLarge) {
+		t.Errorf("gave %v", err)
+	}
+}
+
+func TestAnswerThatIsNoMessageIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]int{
+		`[1]`: 502, `null`: 502, `"x"`: 502, ``: 502, `<html>`: 502,
+		`{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`: 529,
+	} {
+		e, _, _ := served(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
+		var we *wire.Error
+		if _, err := e.Message(t.Context(), Call{Body: []byte(`{}`)}); !errors.As(err, &we) || we.HTTPStatus() != want {
+			t.Errorf("%s gave %v, want %d", body, err, want)
+		}
+	}
+}
+
+func TestStatusThatIsNoneBecomesBadGateway(t *testing.T) {
+	t.Parallel()
+	e, _, _ := served(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(999) })
+	var we *wire.Error
+	if _, err := e.Message(t.Context(), Call{Body: []byte(`{}`)}); !errors.As(err, &we) || we.HTTPStatus() != 502 {
+		t.Errorf("gave %v", err)
+	}
+}
