@@ -208,6 +208,20 @@ func TestExecParamsAreStrict(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+	for name, p := range map[string]ExecParams{
+		"argv.1":  {Argv: []string{"a", "\x00"}},
+		"command": {Command: "\x00"},
+		"cwd":     {Command: "a", Cwd: "/\x00"},
+	} {
+		if err := p.Validate(time.Second); err == nil || !strings.Contains(err.Error(), " "+name+": ") {
+			t.Errorf("NUL in %s gave %v", name, err)
+		}
+	}
+	for seconds, want := range map[float64]time.Duration{1e-12: time.Nanosecond, 0.5: time.Second / 2} {
+		if got := (&ExecParams{TimeoutSeconds: &seconds}).timeout(); got != want {
+			t.Errorf("%g s became %s", seconds, got)
+		}
+	}
 	ok := ExecParams{Argv: []string{"true"}, Cwd: "/tmp", Env: map[string]string{"A": "b=c"}}
 	if err := ok.Validate(time.Second); err != nil {
 		t.Errorf("good parameters: %v", err)

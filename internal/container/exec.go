@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,10 +42,8 @@ func (p *ExecParams) Validate(longest time.Duration) error {
 	case p.Cwd != "" && !path.IsAbs(p.Cwd):
 		return wire.Invalid("cwd: %q is not an absolute path", clip(p.Cwd, 64))
 	}
-	for _, s := range append([]string{p.Command, p.Cwd}, p.Argv...) {
-		if strings.ContainsRune(s, 0) {
-			return wire.Invalid("argv: a NUL character cannot be part of a command")
-		}
+	if name := p.withNUL(); name != "" {
+		return wire.Invalid("%s: a NUL character cannot be part of a command", name)
 	}
 	for k, v := range p.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
@@ -55,6 +54,30 @@ func (p *ExecParams) Validate(longest time.Duration) error {
 		return wire.Invalid("timeout_seconds: must be above 0 and at most %g", longest.Seconds())
 	}
 	return nil
+}
+
+// withNUL names the first parameter with a NUL character in it, "" when none has one.
+func (p *ExecParams) withNUL() string {
+	if strings.ContainsRune(p.Command, 0) {
+		return "command"
+	}
+	if strings.ContainsRune(p.Cwd, 0) {
+		return "cwd"
+	}
+	for i, s := range p.Argv {
+		if strings.ContainsRune(s, 0) {
+			return "argv." + strconv.Itoa(i)
+		}
+	}
+	return ""
+}
+
+// timeout is 0, the longest, only when none was asked for.
+func (p *ExecParams) timeout() time.Duration {
+	if p.TimeoutSeconds == nil {
+		return 0
+	}
+	return max(time.Duration(*p.TimeoutSeconds*float64(time.Second)), time.Nanosecond)
 }
 
 func (p *ExecParams) stdin() (io.Reader, error) {
@@ -91,9 +114,7 @@ func (s *Service) exec(ctx context.Context, caller tenant.Caller, id ID, p ExecP
 	}
 	c := sandbox.Command{
 		Argv: p.Argv, Shell: p.Command, Cwd: p.Cwd, Env: p.Env, Stdin: stdin, Stdout: stdout, Stderr: stderr, Keep: true,
-	}
-	if p.TimeoutSeconds != nil {
-		c.Timeout = time.Duration(*p.TimeoutSeconds * float64(time.Second))
+		Timeout: p.timeout(),
 	}
 	var res sandbox.Result
 	// A command's files become durable a second later: waiting for the disk would cost more than most commands.

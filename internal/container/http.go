@@ -97,13 +97,17 @@ func (s *Service) ServeGet(w http.ResponseWriter, r *http.Request, caller tenant
 // ServeList serves GET /airlock/v1/containers.
 func (s *Service) ServeList(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
 	q := r.URL.Query()
-	p := ListParams{Cursor: q.Get("page")}
-	if s := q.Get("limit"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			return wire.Invalid("limit: %q is not a number from 1 to 100", clip(s, 32))
-		}
-		p.Limit = n
+	var p ListParams
+	var given bool
+	var err error
+	if p.Limit, err = wire.QueryLimit(q, defaultListed, mostListed); err != nil {
+		return err
+	}
+	if p.Cursor, given, err = wire.QueryOne(q, "page"); err != nil {
+		return err
+	}
+	if given && p.Cursor == "" {
+		return wire.Invalid("page: must not be empty.")
 	}
 	page, err := s.List(r.Context(), caller, p)
 	if err != nil {
@@ -296,13 +300,16 @@ func (s *Service) ServePutFile(w http.ResponseWriter, r *http.Request, caller te
 		defer unblockClient(ctx, w)()
 		return s.fileError(p, sb.Put(ctx, p, n, guest.PutOptions{AsCode: true, MkdirAll: true, Mode: 0o644}))
 	})
+	if err == nil {
+		return wire.WriteJSON(w, http.StatusOK, map[string]any{"path": p, "size": n.n})
+	}
 	if n.over {
 		return wire.TooLarge("The file is larger than the limit of %s.", wire.FormatSize(s.maxFile()))
 	}
-	if err != nil {
-		return err
+	if _, told := errors.AsType[*wire.Error](err); !told && n.failed != nil && errors.Is(err, n.failed) {
+		return wire.BodyError(n.failed)
 	}
-	return wire.WriteJSON(w, http.StatusOK, map[string]any{"path": p, "size": n.n})
+	return err
 }
 
 // ServeDeleteFile serves DELETE /airlock/v1/containers/{id}/files/{path...}; a folder needs ?recursive=1.
@@ -322,22 +329,28 @@ func (s *Service) ServeDeleteFile(w http.ResponseWriter, r *http.Request, caller
 const unblockGrace = 2 * time.Second
 
 // unblockClient ends reads from and writes to a client that does neither send nor read, soon after ctx has ended: the
-// deletion of a container does not wait for it. The result takes it back.
+// deletion of a container does not wait for it. The result takes it back, so that the client can be told why.
 func unblockClient(ctx context.Context, w http.ResponseWriter) (stop func()) {
 	rc := http.NewResponseController(w)
+	until := func(t time.Time) {
+		_ = errors.Join(rc.SetReadDeadline(t), rc.SetWriteDeadline(t)) // writers without deadlines are test recorders
+	}
 	var timer *time.Timer
-	begun := make(chan struct{})
+	begun, fired := make(chan struct{}), make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		timer = time.AfterFunc(unblockGrace, func() {
-			past := time.Unix(1, 0)
-			_ = errors.Join(rc.SetReadDeadline(past), rc.SetWriteDeadline(past)) // writers without deadlines are test recorders
+			until(time.Unix(1, 0))
+			close(fired)
 		})
 		close(begun)
 	})
 	return func() {
-		if !unwatch() {
-			<-begun
-			timer.Stop()
+		if unwatch() {
+			return
+		}
+		if <-begun; !timer.Stop() {
+			<-fired
+			until(time.Time{})
 		}
 	}
 }
@@ -349,6 +362,7 @@ type countReader struct {
 	r      io.Reader
 	n, max int64
 	over   bool
+	failed error // of reading, the end of the body apart
 }
 
 func (c *countReader) Read(p []byte) (int, error) {
@@ -357,6 +371,9 @@ func (c *countReader) Read(p []byte) (int, error) {
 	if c.n > c.max {
 		c.over = true
 		return 0, errOver
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.failed = err
 	}
 	return n, err
 }

@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/container"
@@ -151,4 +153,39 @@ func TestDeleteDoesNotWaitForASilentClient(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a client does to its own upload is no fault of the server.
+func TestUploadThatBreaksOffIsTheClientsFault(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		c := create(t, e, container.CreateParams{})
+		for _, broken := range []error{io.ErrUnexpectedEOF, errors.New("invalid byte in chunk length"), os.ErrDeadlineExceeded} {
+			r := httptest.NewRequestWithContext(t.Context(), "PUT", "/", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)))
+			r.SetPathValue("id", string(c.ID))
+			r.SetPathValue("path", "workspace/half")
+			var we *wire.Error
+			err := e.ServePutFile(httptest.NewRecorder(), r, e.Caller)
+			if !errors.As(err, &we) || we.HTTPStatus() != 400 && we.HTTPStatus() != 408 {
+				t.Errorf("%v gave %v", broken, err)
+			}
+		}
+		if out, _ := e.Sh(t, c.ID, "ls -A"); out != "" {
+			t.Errorf("left behind: %s", out)
+		}
+	})
+}
+
+func TestListTakesEachParameterOnceAndChecksIt(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		for _, query := range []string{"limit=0", "limit=101", "limit=x", "limit=", "limit=1&limit=2", "page=", "page=a&page=b", "page=x"} {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/?"+query, nil)
+			name, _, _ := strings.Cut(query, "=")
+			var we *wire.Error
+			if err := e.ServeList(httptest.NewRecorder(), r, e.Caller); !errors.As(err, &we) || we.HTTPStatus() != 400 || !strings.HasPrefix(we.Message, name+":") {
+				t.Errorf("%s gave %v", query, err)
+			}
+		}
+	})
 }

@@ -162,6 +162,12 @@ func (s *Service) asSeen(c *Container) *Container {
 	return c
 }
 
+// Sizes of a page of containers.
+const (
+	defaultListed = 20
+	mostListed    = 100
+)
+
 // ListParams selects a page.
 type ListParams struct {
 	Limit  int    // 1 to 100; 0 = 20
@@ -176,9 +182,9 @@ type Page struct {
 
 // List returns the caller's containers, newest first, without deleted ones.
 func (s *Service) List(ctx context.Context, caller tenant.Caller, p ListParams) (*Page, error) {
-	limit := or(p.Limit, 20)
-	if limit < 1 || limit > 100 {
-		return nil, wire.Invalid("limit: %d is outside 1 to 100", limit)
+	limit := or(p.Limit, defaultListed)
+	if limit < 1 || limit > mostListed {
+		return nil, wire.Invalid("limit: %d is outside 1 to %d", limit, mostListed)
 	}
 	after, err := s.decodeCursor(caller, p.Cursor)
 	if err != nil {

@@ -43,7 +43,7 @@ func ReadBody(r *http.Request, limit int64) ([]byte, error) {
 			return buf, nil
 		}
 		if err != nil {
-			return nil, readError(err)
+			return nil, BodyError(err)
 		}
 	}
 }
@@ -63,8 +63,9 @@ func checkEncoding(r *http.Request) error {
 	return e
 }
 
-// readError says what went wrong while a client was sending. None of it is the server's fault.
-func readError(err error) error {
+// BodyError says what went wrong while a client was sending: err came from reading its body. None of it is the server's
+// fault.
+func BodyError(err error) error {
 	var ne net.Error
 	var we *Error
 	switch {

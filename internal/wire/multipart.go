@@ -135,7 +135,7 @@ func multipartError(err error) error {
 	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
 		return Invalid("file: the header of a part is malformed, or the filename in it holds a control character.")
 	}
-	e := AsError(readError(err))
+	e := AsError(BodyError(err))
 	if e.Status == 0 && e.Type == TypeInvalidRequest {
 		e.Message = "body: the multipart body is malformed or could not be read."
 	}
