@@ -35,7 +35,9 @@ func newAskCommand() *cobra.Command {
 
 The answer goes to standard output, what happens meanwhile to standard error. Results never replace a file:
 a second report.docx becomes "report (2).docx". Without a running server on the data folder, one is started
-inside this command for the time of the call. Without PROMPT, standard input is the prompt.`,
+inside this command for the time of the call. Without PROMPT, standard input is the prompt.
+
+Exit code 1 also if the model's code could not be run because the server had no sandbox for it.`,
 		Example: `  airlock ask --file report.docx "Add a summary on page one"
   airlock ask --file sales.csv --out results "Draw a chart of sales by month"
   airlock ask -c "Now as a PDF"`,
@@ -123,7 +125,13 @@ func runAsk(cmd *cobra.Command, o *askOptions, args []string) error {
 	if err := t.save(); err != nil {
 		n.line("the conversation could not be kept for -c: %v", err)
 	}
-	return o.report(cmd, n, result)
+	if err := o.report(cmd, n, result); err != nil {
+		return err
+	}
+	if view.refused > 0 && view.ran == 0 {
+		return fmt.Errorf("no code could be run: %w", c.whyUnavailable(ctx, t.Container))
+	}
+	return nil
 }
 
 // prompt joins the arguments; without any, standard input is the prompt.

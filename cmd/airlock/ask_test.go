@@ -167,3 +167,40 @@ func TestConversationBelongsToTheAddressOfAServerWithoutInstance(t *testing.T) {
 		}
 	}
 }
+
+func TestAskFailsWithTheReasonWhenNoCodeCouldRun(t *testing.T) {
+	t.Parallel()
+	const reason = "This server has no root file system yet."
+	refuse := func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, `{"type":"error","error":{"type":"api_error","message":"`+reason+`"},"request_id":"req_1"}`)
+	}
+	rest := map[string]http.HandlerFunc{"POST /airlock/v1/containers": refuse, "POST /airlock/v1/containers/{id}/exec": refuse}
+	for _, tt := range []struct {
+		name      string
+		container string
+		results   []string
+		code      int
+	}{
+		{"every call refused, no container", "null", []string{bashRefused, bashRefused}, 1},
+		{"every call refused in a container", "container_1", []string{bashRefused}, 1},
+		{"refused and wrong", "null", []string{bashInvalid, bashRefused}, 1},
+		{"one ran, though it failed", "container_1", []string{bashRefused, bashRan}, 0},
+		{"wrong, not refused", "container_1", []string{bashInvalid}, 0},
+	} {
+		f := fake(t, "one", func(w http.ResponseWriter, _ *http.Request) {
+			var blocks []string
+			for i, r := range tt.results {
+				id := fmt.Sprintf("srvtoolu_%d", i)
+				blocks = append(blocks, bashCall(id), bashResult(id, r))
+			}
+			sendMessage(w, tt.container, blocks...)
+		}, rest)
+		for _, flags := range [][]string{nil, {"--json"}} {
+			_, stderr, code := f.run(t, t.TempDir(), append(append([]string{"ask"}, flags...), "go")...)
+			if code != tt.code || strings.Contains(stderr, "no code could be run: "+reason) != (tt.code == 1) {
+				t.Errorf("%s %v: exit code %d, want %d: %s", tt.name, flags, code, tt.code, stderr)
+			}
+		}
+	}
+}

@@ -15,6 +15,8 @@ type askView struct {
 	silent bool
 	all    strings.Builder // the whole text
 	open   bool            // the last character shown was not a line end
+	// ran counts the calls that ran, whatever came of them; refused those for which the server had no sandbox.
+	ran, refused int
 }
 
 func (v *askView) text(s string) {
@@ -49,7 +51,17 @@ func (v *askView) finished(b *claude.Node) {
 		v.line("%s", toolLine(b))
 	case strings.HasSuffix(kind, "_tool_result"):
 		v.endText()
+		v.count(b.Get("content").Get("error_code").Str())
 		v.line("%s", resultLine(b.Get("content")))
+	}
+}
+
+func (v *askView) count(errorCode string) {
+	switch errorCode {
+	case "":
+		v.ran++
+	case "unavailable":
+		v.refused++
 	}
 }
 
