@@ -2,10 +2,12 @@ package sandboxtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +116,11 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// mayGetThrough are the rows that a driver need not hold, as the threat model says. No row joins them by itself.
+var mayGetThrough = map[string][]int{
+	"native": {38, 57}, // the host's own kernel and cores
+}
+
 // threatLimit ends an attempt that hangs the test itself.
 const threatLimit = 3 * time.Minute
 
@@ -125,7 +132,12 @@ func TestThreats(t *testing.T) {
 				t.Run(threat.Title(), func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), threatLimit)
 					defer cancel()
-					if err := attack.Attack(ctx, e, threat); err != nil {
+					err := attack.Attack(ctx, e, threat)
+					if errors.Is(err, attack.ErrDocumented) && slices.Contains(mayGetThrough[name], threat.Row) {
+						t.Log(err)
+						return
+					}
+					if err != nil {
 						t.Errorf("row %d, required: %s\n%v", threat.Row, threat.Required, err)
 					}
 				})

@@ -250,3 +250,54 @@ func names(args []string) error {
 	}
 	return nil
 }
+
+// dirty writes one file again and again and flushes it after each piece: dirty DIR MIB TIMES.
+func dirty(args []string) error {
+	size, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	times, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Open(filepath.Join(args[0], "dirty"), unix.O_CREAT|unix.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	piece := make([]byte, 1<<20)
+	for n := range times {
+		for at := range size {
+			piece[0] = byte(n)
+			_, err := unix.Pwrite(fd, piece, int64(at)<<20)
+			if err == nil && at%4 == 3 {
+				err = unix.Fsync(fd)
+			}
+			if err != nil {
+				say(answer{Name: "dirty", Value: int64(n)}.with(err))
+				return nil
+			}
+		}
+		say(answer{Name: "round", Value: int64(n)})
+	}
+	say(answer{Name: "dirty", Value: int64(times)})
+	return nil
+}
+
+// missing asks for names that do not exist, which a kernel remembers: missing DIR COUNT.
+func missing(args []string) error {
+	count, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	for n := range count {
+		path := filepath.Join(args[0], "missing-"+strconv.Itoa(n))
+		if err := unix.Lstat(path, &st); !errors.Is(err, unix.ENOENT) {
+			say(answer{Name: "missing", Value: int64(n)}.with(err))
+			return nil
+		}
+	}
+	say(answer{Name: "missing", Value: int64(count)})
+	return nil
+}

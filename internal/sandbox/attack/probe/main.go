@@ -33,6 +33,8 @@ var commands = map[string]func(args []string) error{
 	"fill":    fill,
 	"files":   manyFiles,
 	"deep":    deepFolders,
+	"dirty":   dirty,
+	"missing": missing,
 	"orphans": orphans,
 	"daemons": daemons,
 	"spin":    spin,

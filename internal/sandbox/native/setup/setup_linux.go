@@ -48,6 +48,7 @@ func confine(s socket) error {
 		name string
 		run  func() error
 	}{
+		{"cores", keepCores},
 		{"ids", becomeRoot},
 		{"mounts", func() error { return mountAll(c, fds) }},
 		{"host name", func() error { return unix.Sethostname([]byte(c.Hostname)) }},
