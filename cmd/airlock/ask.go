@@ -37,7 +37,8 @@ The answer goes to standard output, what happens meanwhile to standard error. Re
 a second report.docx becomes "report (2).docx". Without a running server on the data folder, one is started
 inside this command for the time of the call. Without PROMPT, standard input is the prompt.
 
-Exit code 1 also if the model's code could not be run because the server had no sandbox for it.`,
+Exit code 1 also if the model's code could not be run because the server had no sandbox for it. An answer that is
+interrupted (exit code 130) or breaks off is kept as far as it is whole, and -c goes on from there.`,
 		Example: `  airlock ask --file report.docx "Add a summary on page one"
   airlock ask --file sales.csv --out results "Draw a chart of sales by month"
   airlock ask -c "Now as a PDF"`,
@@ -115,16 +116,16 @@ func runAsk(cmd *cobra.Command, o *askOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	t.Messages = append(t.Messages, message{Role: "user", Content: content})
-
 	view := &askView{notes: n, out: cmd.OutOrStdout(), silent: o.asJSON}
-	result, err := o.converse(ctx, c, t, view)
+	begun := len(t.Messages)
+	had := t.Container
+	t.Messages = append(t.Messages, message{Role: "user", Content: content})
+	result, part, err := o.converse(ctx, c, t, view)
 	if err != nil {
-		return err
+		b := breakOff{begun: begun, had: had, part: part, result: result}
+		return errors.Join(err, o.keep(cmd, c, t, view, b))
 	}
-	if err := t.save(); err != nil {
-		n.line("the conversation could not be kept for -c: %v", err)
-	}
+	o.save(t, n)
 	if err := o.report(cmd, n, result); err != nil {
 		return err
 	}
@@ -132,6 +133,12 @@ func runAsk(cmd *cobra.Command, o *askOptions, args []string) error {
 		return fmt.Errorf("no code could be run: %w", c.whyUnavailable(ctx, t.Container))
 	}
 	return nil
+}
+
+func (o *askOptions) save(t *transcript, n notes) {
+	if err := t.save(); err != nil {
+		n.line("the conversation could not be kept for -c: %v", err)
+	}
 }
 
 // prompt joins the arguments; without any, standard input is the prompt.
@@ -142,7 +149,7 @@ func (o *askOptions) prompt(cmd *cobra.Command, args []string) (string, error) {
 	}
 	prompt := strings.Join(args, " ")
 	if len(args) == 0 && !stdinIsFile && !isTerminal(cmd.InOrStdin()) {
-		b, err := io.ReadAll(cmd.InOrStdin())
+		b, err := io.ReadAll(interruptible(cmd.Context(), cmd.InOrStdin()))
 		if err != nil {
 			return "", err
 		}
@@ -232,13 +239,14 @@ func (o *askOptions) userContent(ctx context.Context, c *client, n notes, stdin 
 // maxPauses bounds how often a paused answer is continued: a model that never ends is a bill that never ends.
 const maxPauses = 20
 
-// converse sends the conversation, continues it while the server pauses, and downloads what was made.
-func (o *askOptions) converse(ctx context.Context, c *client, t *transcript, view *askView) (*askResult, error) {
+// converse sends the conversation, continues it while the server pauses, and downloads what was made. With an error come
+// the result so far and what there is of an answer that was broken off.
+func (o *askOptions) converse(ctx context.Context, c *client, t *transcript, view *askView) (*askResult, *answer, error) {
 	result := &askResult{Files: []askFile{}}
 	for range maxPauses {
 		a, err := o.turn(ctx, c, t, view)
 		if err != nil {
-			return nil, err
+			return result, a, err
 		}
 		result.StopReason = a.stopReason()
 		if content := a.Message().Get("content"); len(content.Elems()) > 0 {
@@ -248,18 +256,22 @@ func (o *askOptions) converse(ctx context.Context, c *client, t *transcript, vie
 			t.Container = id
 		}
 		if err := o.fetch(ctx, c, view.notes, a.outputFiles(), result); err != nil {
-			return nil, err
+			return result, &answer{}, err
 		}
 		if result.StopReason != "pause_turn" {
 			break
 		}
 	}
+	result.complete(t, view)
+	return result, nil, nil
+}
+
+func (r *askResult) complete(t *transcript, view *askView) {
 	view.endText()
-	result.Text = view.all.String()
+	r.Text = view.all.String()
 	if t.Container != "" {
-		result.ContainerID = &t.Container
+		r.ContainerID = &t.Container
 	}
-	return result, nil
 }
 
 // turn is one request. A conversation outlives its container: when that has expired, the turn goes to a new one.

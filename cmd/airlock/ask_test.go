@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/claude"
 )
 
 // fakeServer plays the server and its model, so that a test decides what a command sees and when.
@@ -203,4 +207,202 @@ func TestAskFailsWithTheReasonWhenNoCodeCouldRun(t *testing.T) {
 			}
 		}
 	}
+}
+
+// started waits until a command has written text to its standard output.
+func started(t *testing.T, cmd *exec.Cmd, text string) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var seen strings.Builder
+	for r := bufio.NewReader(out); !strings.Contains(seen.String(), text); {
+		b, err := r.ReadByte()
+		if err != nil {
+			t.Fatalf("%v after %q", err, seen.String())
+		}
+		seen.WriteByte(b)
+	}
+	// What else it writes must find a reader.
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+}
+
+func TestInterruptedAskIsContinuedFromWhatIsWhole(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	blocks := []string{`{"type":"text","text":"I build it."}`, bashCall("srvtoolu_1"), bashResult("srvtoolu_1", bashRan)}
+	interrupted := false
+	f := fake(t, "one", func(w http.ResponseWriter, r *http.Request) {
+		if interrupted {
+			sendMessage(w, "container_new", `{"type":"text","text":"Done."}`)
+			return
+		}
+		interrupted = true
+		send(w, messageStart)
+		for i, b := range append(append([]string{}, blocks...), bashCall("srvtoolu_2")) {
+			send(w, blockEvents(i, b)...)
+		}
+		send(w, `{"type":"content_block_start","index":4,"content_block":{"type":"text","text":""}}`,
+			`{"type":"content_block_delta","index":4,"delta":{"type":"text_delta","text":"and hal"}}`)
+		<-r.Context().Done()
+	}, map[string]http.HandlerFunc{"GET /airlock/v1/containers": func(w http.ResponseWriter, _ *http.Request) {
+		now := time.Now().UTC().Format(time.RFC3339Nano)
+		_, _ = io.WriteString(w, `{"data":[{"id":"container_filled","created_at":"`+now+`","inputs":[{"file_id":"file_9"}]},`+
+			`{"id":"container_new","created_at":"`+now+`","inputs":[]},`+
+			`{"id":"container_old","created_at":"2020-01-01T00:00:00Z","inputs":[]}],"next_page":null}`)
+	}})
+	cmd := f.command(t, state, "ask", "build")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	started(t, cmd, "and hal")
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, cmd.Wait()); code != 130 || !strings.Contains(stderr.String(), "container container_new") ||
+		!strings.Contains(stderr.String(), "stopped: interrupted") {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	if _, stderr, code := f.run(t, state, "ask", "-c", "go on"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	r := f.last(t)
+	if r.Container != "container_new" || len(r.Messages) != 3 {
+		t.Fatalf("%d messages go on in %q", len(r.Messages), r.Container)
+	}
+	if got, want := string(r.Messages[1].Content), "["+strings.Join(blocks, ",")+"]"; r.Messages[1].Role != "assistant" || got != want {
+		t.Errorf("the answer was kept as\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestRefusedAskLeavesTheLastConversationAlone(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	refuse := false
+	f := fake(t, "one", func(w http.ResponseWriter, _ *http.Request) {
+		if refuse {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"invalid_request_error","message":"No."}}`)
+			return
+		}
+		sendMessage(w, "container_1", `{"type":"text","text":"Yes."}`)
+	}, nil)
+	if _, stderr, code := f.run(t, state, "ask", "hello"); code != 0 {
+		t.Fatal(stderr)
+	}
+	refuse = true
+	if _, stderr, code := f.run(t, state, "ask", "nonsense"); code != 1 || stderr != "airlock: No.\n" {
+		t.Errorf("exit code %d: %q", code, stderr)
+	}
+	refuse = false
+	if _, stderr, code := f.run(t, state, "ask", "-c", "again"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if r := f.last(t); len(r.Messages) != 3 || r.Container != "container_1" {
+		t.Errorf("%d messages go on in %q", len(r.Messages), r.Container)
+	}
+}
+
+func TestWhatIsKeptOfAnAnswerIsAcceptable(t *testing.T) {
+	t.Parallel()
+	const think = `{"type":"thinking","thinking":"x","signature":"y"}`
+	const text, empty = `{"type":"text","text":"a"}`, `{"type":"text","text":" "}`
+	for _, tt := range []struct {
+		name         string
+		blocks, kept []string
+	}{
+		{"a call without its result", []string{text, bashCall("s1")}, []string{text}},
+		{"a result that came in a later response", []string{bashCall("s1"), text, bashResult("s1", bashRan)}, []string{bashCall("s1"), text, bashResult("s1", bashRan)}},
+		{"one of two calls", []string{bashCall("s1"), bashCall("s2"), bashResult("s2", bashRan)}, []string{bashCall("s2"), bashResult("s2", bashRan)}},
+		{"an empty text", []string{text, empty}, []string{text}},
+		{"thinking at the end", []string{text, think, bashCall("s1")}, []string{text}},
+		{"thinking before something", []string{think, text}, []string{think, text}},
+		{"nothing", []string{think, empty, bashCall("s1")}, nil},
+	} {
+		var part answer
+		if err := part.add([]byte(messageStart), &askView{}); err != nil {
+			t.Fatal(err)
+		}
+		// All but the last come from a response that had paused.
+		early := message{Role: "assistant", Content: json.RawMessage("[" + strings.Join(tt.blocks[:len(tt.blocks)-1], ",") + "]")}
+		view := &askView{notes: notes{w: io.Discard}, out: io.Discard}
+		for _, e := range blockEvents(0, tt.blocks[len(tt.blocks)-1]) {
+			if err := part.add([]byte(e), view); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := message{Role: "user", Content: json.RawMessage(`"before"`)}
+		c := &transcript{Messages: []message{before, before, {Role: "user", Content: json.RawMessage(`"x"`)}, early}}
+		if err := c.cut(2, &part); err != nil {
+			t.Fatal(err)
+		}
+		want := 4
+		if tt.kept == nil {
+			want = 2
+		}
+		if len(c.Messages) != want {
+			t.Errorf("%s: %d messages, want %d", tt.name, len(c.Messages), want)
+			continue
+		}
+		if got := string(c.Messages[want-1].Content); tt.kept != nil && got != "["+strings.Join(tt.kept, ",")+"]" {
+			t.Errorf("%s: kept %s", tt.name, got)
+		}
+	}
+}
+
+// To go on in a foreign container would be worse than to begin a new one.
+func TestContainerOfABrokenOffTurnIsTheOneThatCanOnlyBeIt(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	box := func(id string, at time.Time, files ...string) string {
+		var inputs []string
+		for _, f := range files {
+			inputs = append(inputs, `{"file_id":"`+f+`"}`)
+		}
+		return `{"id":"` + id + `","created_at":"` + at.Format(time.RFC3339) + `","inputs":[` + strings.Join(inputs, ",") + `]}`
+	}
+	var called, said answer
+	called.Accumulator, called.whole = accumulated(t, bashCall("s1")), 1
+	said.Accumulator, said.whole = accumulated(t, `{"type":"text","text":"a"}`), 1
+	for _, tt := range []struct {
+		name  string
+		boxes []string
+		files []string
+		part  *answer
+		want  string
+	}{
+		{"the only new one", []string{box("new", began), box("old", began.Add(-time.Second))}, nil, &called, "new"},
+		{"two new ones", []string{box("other", began), box("new", began)}, nil, &called, ""},
+		{"only an old one", []string{box("old", began.Add(-time.Second))}, nil, &called, ""},
+		{"a new one of somebody with files", []string{box("other", began, "f9")}, nil, &called, ""},
+		{"no code was called", []string{box("other", began)}, nil, &said, ""},
+		{"told by a file", []string{box("other", began), box("new", began, "f1"), box("third", began, "f9")}, []string{"f1"}, &said, "new"},
+		{"files that are in none", []string{box("other", began)}, []string{"f1"}, &called, ""},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"data":[`+strings.Join(tt.boxes, ",")+`],"next_page":null}`)
+		}))
+		c := &client{url: srv.URL, http: srv.Client(), began: began}
+		if got := c.madeContainer(t.Context(), tt.files, tt.part); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		srv.Close()
+	}
+}
+
+func accumulated(t *testing.T, block string) (a claude.Accumulator) {
+	t.Helper()
+	for _, e := range append([]string{messageStart}, blockEvents(0, block)...) {
+		event, err := claude.Parse([]byte(e))
+		if err == nil {
+			err = a.Add(event)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
 }

@@ -115,6 +115,8 @@ type client struct {
 	// sessionKey is the id of a key made for this command; close revokes it.
 	sessionKey string
 	adminKey   string
+	// began is the server's clock at its first answer, to the second.
+	began time.Time
 }
 
 // dial finds the server and the key. The admin key of a data folder goes to the server of that folder and to no other.
@@ -291,6 +293,9 @@ func (c *client) send(ctx context.Context, method, path string, contentType stri
 			err = u.Err // the address is named below, once
 		}
 		return nil, fmt.Errorf("%s: %w", c.url, err)
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil && c.began.IsZero() {
+		c.began = date
 	}
 	if resp.StatusCode >= 400 {
 		err := readError(resp)

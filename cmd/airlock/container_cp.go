@@ -52,7 +52,9 @@ func remotePath(id, p string) string {
 
 func (c *client) copyIn(ctx context.Context, n notes, src string, stdin io.Reader, id, dst string) error {
 	in, name, size := stdin, "stdin", int64(-1)
-	if src != "-" {
+	if src == "-" {
+		in = interruptible(ctx, stdin)
+	} else {
 		f, err := os.Open(src)
 		if err != nil {
 			return err

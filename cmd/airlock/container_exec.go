@@ -43,7 +43,7 @@ func newContainerExecCommand() *cobra.Command {
 		Long: `Run a command in a container. What follows the ID is the command with its own flags, with or without a -- before
 it; the flags of exec stand before the ID. Standard output, standard error and the exit code are those of the command:
 128 and the signal's number if a signal ended it, 124 if the time limit did, 137 if it ran out of memory, 127 if it
-could not be started.`,
+could not be started, 130 if you interrupted it.`,
 		Example: "  airlock container exec container_0123 ls -l /workspace\n  airlock container exec -i container_0123 wc -l < data.csv",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(commandOf(args)) == 0 {
@@ -54,7 +54,7 @@ could not be started.`,
 	}, func(ctx context.Context, c *client, cmd *cobra.Command, args []string) error {
 		req.Argv, req.Timeout = commandOf(args), timeout.Seconds()
 		if stdin {
-			b, err := io.ReadAll(cmd.InOrStdin())
+			b, err := io.ReadAll(interruptible(cmd.Context(), cmd.InOrStdin()))
 			if err != nil {
 				return err
 			}

@@ -87,7 +87,9 @@ func newFileUploadCommand() *cobra.Command {
 // upload sends one local file ("-": stdin) and returns the file object.
 func (c *client) upload(ctx context.Context, n notes, stdin io.Reader, path string, expires time.Duration) (_ json.RawMessage, err error) {
 	src, name, size := stdin, "stdin", int64(-1)
-	if path != "-" {
+	if path == "-" {
+		src = interruptible(ctx, stdin)
+	} else {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err

@@ -1,12 +1,14 @@
 // Command airlock is the server and its client in one binary.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage; a command that has others says so in its help.
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (SIGINT), 143 terminated (SIGTERM); a command that has others
+// says so in its help. For serve a signal is the order to end, so that it ends with 0.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,15 +22,17 @@ func main() {
 
 // run is main without the exit, so that script tests can call it in their own process.
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(context.Background())
 	defer stop()
-	// A second signal ends the program at once; serve has its own use for it.
-	context.AfterFunc(ctx, stop)
 	root := newRootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
+	}
+	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
+		fmt.Fprintf(os.Stderr, "airlock: %v (%v)\n", s, err)
+		return 128 + int(s)
 	}
 	if code, ok := errors.AsType[exitError](err); ok {
 		if code.err != nil {
@@ -38,6 +42,47 @@ func run(args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "airlock:", err)
 	return 1
+}
+
+// signalError is why a command's context ended.
+type signalError syscall.Signal
+
+func (s signalError) Error() string {
+	if s == signalError(syscall.SIGINT) {
+		return "interrupted"
+	}
+	return syscall.Signal(s).String()
+}
+
+// untilSignal ends the context at the first signal. A second one ends the program at once; serve has its own use for it.
+func untilSignal(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer signal.Stop(signals)
+		select {
+		case s := <-signals:
+			if s, ok := s.(syscall.Signal); ok {
+				cancel(signalError(s))
+			}
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
+// interruptible is r until ctx ends: a read from a terminal or a pipe would outlast the signal that is to end the command.
+func interruptible(ctx context.Context, r io.Reader) io.Reader {
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.Copy(pw, r)
+		pw.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { pw.CloseWithError(context.Cause(ctx)) })
+	return pr
 }
 
 // exitError carries an exit code other than 1; a nil err prints nothing more.
@@ -62,8 +107,11 @@ func usageError(cmd *cobra.Command, err error) error {
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "airlock",
-		Short:         "Run a model's code on your files, safely, on your own machine",
+		Use:   "airlock",
+		Short: "Run a model's code on your files, safely, on your own machine",
+		Long: "Run a model's code on your files, safely, on your own machine.\n\n" +
+			"Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 terminated; a command that has others says so.\n" +
+			"serve ends with 0 when a signal ends it.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -28,7 +28,13 @@ type message struct {
 }
 
 // answer is what one response of the stream came to.
-type answer struct{ claude.Accumulator }
+type answer struct {
+	claude.Accumulator
+	whole int // blocks that have ended
+}
+
+// wholeBlocks are the content blocks without one that is under way.
+func (a *answer) wholeBlocks() []*claude.Node { return a.Blocks()[:a.whole] }
 
 func (a *answer) stopReason() string { return a.Message().Get("stop_reason").Str() }
 
@@ -37,7 +43,7 @@ func (a *answer) container() string { return a.Message().At("container", "id").S
 // outputFiles lists the ids of the files that code left in $OUTPUT_DIR, in order.
 func (a *answer) outputFiles() []string {
 	var ids []string
-	for _, b := range a.Blocks() {
+	for _, b := range a.wholeBlocks() {
 		for _, o := range b.At("content", "content").Elems() {
 			if id := o.Get("file_id").Str(); id != "" {
 				ids = append(ids, id)
@@ -71,39 +77,39 @@ func (a *answer) add(data []byte, w watcher) error {
 			w.text(d.Get("text").Str())
 		}
 	case "content_block_stop":
-		blocks := a.Blocks()
-		w.finished(blocks[len(blocks)-1])
+		a.whole = len(a.Blocks())
+		w.finished(a.Blocks()[a.whole-1])
 	}
 	return nil
 }
 
-// stream sends one request and accumulates its answer.
+// stream sends one request and accumulates its answer. With an error comes what there was of it until then.
 func (c *client) stream(ctx context.Context, r messagesRequest, w watcher) (a *answer, err error) {
+	a = &answer{}
 	r.Stream = true
 	b, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	resp, err := c.send(ctx, http.MethodPost, "/v1/messages", "application/json", bytes.NewReader(b))
 	if err != nil {
-		return nil, err
+		return a, err
 	}
 	defer func() { err = errors.Join(err, resp.Body.Close()) }()
 	frames := claude.NewFrameReader(resp.Body)
-	a = &answer{}
 	for !a.Done() {
 		frame, err := frames.Next()
 		if errors.Is(err, io.EOF) {
-			return nil, errors.New("the connection ended before the answer did")
+			return a, errors.New("the connection ended before the answer did")
 		}
 		if err != nil {
-			return nil, err
+			return a, err
 		}
 		if frame.Event == "error" {
-			return nil, parseError(resp.StatusCode, frame.Data)
+			return a, parseError(resp.StatusCode, frame.Data)
 		}
 		if err := a.add(frame.Data, w); err != nil {
-			return nil, err
+			return a, err
 		}
 	}
 	return a, nil
