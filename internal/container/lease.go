@@ -137,11 +137,15 @@ func (l *Lease) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := insert(ctx, l.s.DB, c); err != nil {
-		return err
-	}
+	// The turn is taken before anybody can see the row: a deletion in between would find nothing to end, and this turn
+	// would make a sandbox for a container that is gone.
 	v, err := l.s.takeTurn(ctx, c.ID)
 	if err != nil {
+		return err
+	}
+	if err := insert(ctx, l.s.DB, c); err != nil {
+		l.s.forget(v)
+		l.s.giveTurn(v)
 		return err
 	}
 	l.c, l.loaded = c, true

@@ -570,3 +570,30 @@ func TestCase83CodeSeesNothingOfTheServersEnvironment(t *testing.T) {
 		}
 	})
 }
+
+// A deletion that finds the row and no turn would find nothing to end, and the turn would go on without a container.
+func TestTurnIsTakenBeforeItsNewContainerCanBeSeen(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		l := acquire(t, e, "")
+		defer l.Release(t.Context())
+		var seen int64
+		now := e.Now
+		e.Now = func() time.Time { // the turn is the last to ask for the time
+			n, err := e.DB.Read().NewSelect().Table("containers").Count(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			seen += int64(n)
+			return now()
+		}
+		_, err := l.Ensure(t.Context())
+		e.Now = now
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen != 0 {
+			t.Errorf("the row was there %d times before the turn was taken", seen)
+		}
+	})
+}
