@@ -56,6 +56,12 @@ deps: ## refresh the golden list of linked modules
 bench: build ## print the table of budgets, write bench/results/latest.json
 	scripts/asroot.sh $(GO) run ./bench
 
+SOAKFLAGS ?=
+.PHONY: soak
+soak: build ## half an hour of everything that goes wrong; a dated report in bench/results
+	$(GO) build -o bin/soak ./bench/soak
+	scripts/asroot.sh unshare --mount --propagation private bin/soak $(SOAKFLAGS)
+
 .PHONY: mutants
 mutants: guest ## break one rule per case and run the test that must notice; CASES="22 59" for some of them
 	@scripts/mutants.sh $(CASES)

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/server/servertest"
 )
 
 // moments is how often the server is killed; each activity gets its share.
@@ -37,56 +40,56 @@ type activity struct {
 	name string
 	// within is the time in which the kill falls.
 	within time.Duration
-	run    func(s *server, l *ledger, box string) error
+	run    func(ctx context.Context, s *server, l *ledger, box string) error
 }
 
 var activities = []activity{
-	{"upload", 400 * time.Millisecond, func(s *server, l *ledger, _ string) error {
+	{"upload", 400 * time.Millisecond, func(ctx context.Context, s *server, l *ledger, _ string) error {
 		content := bytes.Repeat([]byte("airlock "), 1<<19)
-		id, err := s.upload("big.bin", content)
+		id, err := s.Upload(ctx, "big.bin", content)
 		if err == nil {
 			l.note(func() { l.uploads[id] = len(content) })
 		}
 		return err
 	}},
-	{"create", 400 * time.Millisecond, func(s *server, l *ledger, _ string) error {
-		id, err := s.create()
+	{"create", 400 * time.Millisecond, func(ctx context.Context, s *server, l *ledger, _ string) error {
+		id, err := s.Create(ctx)
 		if err != nil {
 			return err
 		}
 		l.note(func() { l.containers[id] = true })
-		if _, err := s.exec(id, "echo "+id+" > id"); err != nil {
+		if _, err := s.Exec(ctx, id, "echo "+id+" > id"); err != nil {
 			return err
 		}
-		other, err := s.create()
+		other, err := s.Create(ctx)
 		if err != nil {
 			return err
 		}
-		return s.call("DELETE", "/airlock/v1/containers/"+other, nil, nil)
+		return s.Delete(ctx, other)
 	}},
-	{"command", 600 * time.Millisecond, func(s *server, l *ledger, box string) error {
-		_, err := s.exec(box, "for i in $(seq 50); do head -c 100000 /dev/urandom > /tmp/scratch; echo $i; done")
+	{"command", 600 * time.Millisecond, func(ctx context.Context, s *server, l *ledger, box string) error {
+		_, err := s.Exec(ctx, box, "for i in $(seq 50); do head -c 100000 /dev/urandom > /tmp/scratch; echo $i; done")
 		return err
 	}},
-	{"export", 800 * time.Millisecond, func(s *server, l *ledger, box string) error {
-		m, err := s.turn(box, `head -c 6000000 /dev/zero > "$OUTPUT_DIR/zero.bin"; echo done > "$OUTPUT_DIR/small.txt"`)
+	{"export", 800 * time.Millisecond, func(ctx context.Context, s *server, l *ledger, box string) error {
+		m, err := s.turn(ctx, box, `head -c 6000000 /dev/zero > "$OUTPUT_DIR/zero.bin"; echo done > "$OUTPUT_DIR/small.txt"`)
 		if err != nil {
 			return err
 		}
-		if len(m.files) != 2 {
-			return &answerError{fmt.Sprintf("the turn exported %d files", len(m.files))}
+		if len(m.Files) != 2 {
+			return &servertest.AnswerError{Text: fmt.Sprintf("the turn exported %d files", len(m.Files))}
 		}
 		sum := func(b []byte) string { h := sha256.Sum256(b); return hex.EncodeToString(h[:]) }
 		l.note(func() {
-			l.outputs[m.files[0]] = sum([]byte("done\n"))
-			l.outputs[m.files[1]] = sum(make([]byte, 6000000))
+			l.outputs[m.Files[0]] = sum([]byte("done\n"))
+			l.outputs[m.Files[1]] = sum(make([]byte, 6000000))
 		})
 		return nil
 	}},
-	{"settle", 200 * time.Millisecond, func(s *server, l *ledger, _ string) error {
-		m, err := s.turn("", "echo x > /workspace/x")
+	{"settle", 200 * time.Millisecond, func(ctx context.Context, s *server, l *ledger, _ string) error {
+		m, err := s.turn(ctx, "", "echo x > /workspace/x")
 		if err == nil {
-			l.note(func() { l.containers[m.container] = true })
+			l.note(func() { l.containers[m.Container] = true })
 		}
 		return err
 	}},
@@ -116,35 +119,36 @@ func must[T any](t *testing.T) func(T, error) T {
 }
 
 func TestKilledServerLeavesNothingBehindAndLosesNothing(t *testing.T) {
+	ctx := t.Context()
 	rng := rand.New(rand.NewPCG(seed(t), 0))
 	str := must[string](t)
 
 	beside := startServer(t, t.TempDir())
 	defer beside.kill()
-	beside.key = beside.newKey()
-	neighbour := str(beside.create())
-	str(beside.exec(neighbour, "(while :; do echo >> tick; sleep 0.05; done) >/dev/null 2>&1 &"))
+	beside.Key = str(beside.NewKey(ctx))
+	neighbour := str(beside.Create(ctx))
+	str(beside.Exec(ctx, neighbour, "(while :; do echo >> tick; sleep 0.05; done) >/dev/null 2>&1 &"))
 
 	data := t.TempDir()
 	s := startServer(t, data)
 	defer func() { s.kill() }()
-	key := s.newKey()
-	s.key = key
+	key := str(s.NewKey(ctx))
+	s.Key = key
 	// kept is at rest at every kill, box is in the middle of something.
-	kept, box := str(s.create()), str(s.create())
+	kept, box := str(s.Create(ctx)), str(s.Create(ctx))
 	l := &ledger{uploads: map[string]int{}, outputs: map[string]string{}, containers: map[string]bool{kept: true, box: true}}
 
 	for i := range moments {
 		a := activities[i%len(activities)]
-		str(s.exec(kept, fmt.Sprintf("mkdir -p d%d && head -c %d /dev/urandom > d%d/f", i, rng.IntN(300_000), i)))
-		before := str(s.exec(kept, hashAll))
+		str(s.Exec(ctx, kept, fmt.Sprintf("mkdir -p d%d && head -c %d /dev/urandom > d%d/f", i, rng.IntN(300_000), i)))
+		before := str(s.Exec(ctx, kept, hashAll))
 
 		after := time.Duration(rng.Int64N(int64(a.within)))
 		t.Logf("moment %d: %s, killed after %v", i, a.name, after)
 		ended := make(chan error, 1)
 		go func() {
 			for {
-				if err := a.run(s, l, box); err != nil {
+				if err := a.run(ctx, s, l, box); err != nil {
 					ended <- err
 					return
 				}
@@ -153,15 +157,15 @@ func TestKilledServerLeavesNothingBehindAndLosesNothing(t *testing.T) {
 		<-time.After(after)
 		s.kill()
 		err := <-ended
-		if answer := (*answerError)(nil); errors.As(err, &answer) {
+		if answer := (*servertest.AnswerError)(nil); errors.As(err, &answer) {
 			t.Fatalf("%s failed before the kill: %v", a.name, err)
 		}
 
 		began := time.Now()
 		s = startServer(t, data)
-		s.key = key
-		s.wantClean(began)
-		if got := str(s.exec(kept, hashAll)); got != before {
+		s.Key = key
+		s.wantClean()
+		if got := str(s.Exec(ctx, kept, hashAll)); got != before {
 			t.Fatalf("workspace after the kill:\n%s\nbefore:\n%s", got, before)
 		}
 		took := time.Since(began)
@@ -179,38 +183,39 @@ const hashAll = "find . -type f | sort | xargs sha256sum"
 // wantLedger checks everything that was ever acknowledged.
 func (s *server) wantLedger(l *ledger) {
 	s.t.Helper()
+	ctx := s.t.Context()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, size := range l.uploads {
 		var f struct {
 			Size int `json:"size_bytes"`
 		}
-		if err := s.call("GET", "/v1/files/"+id, nil, &f); err != nil || f.Size != size {
+		if err := s.Call(ctx, "GET", "/v1/files/"+id, nil, &f); err != nil || f.Size != size {
 			s.t.Errorf("upload %s: size %d of %d, %v", id, f.Size, size, err)
 		}
 	}
 	for id, sum := range l.outputs {
-		b, err := s.send("GET", "/v1/files/"+id+"/content", nil, "")
+		b, err := s.Send(ctx, "GET", "/v1/files/"+id+"/content", nil, "")
 		if got := sha256.Sum256(b); err != nil || hex.EncodeToString(got[:]) != sum {
 			s.t.Errorf("output %s: %d bytes, %v", id, len(b), err)
 		}
 	}
 	for id := range l.containers {
-		if out, err := s.exec(id, "echo usable"); err != nil || out != "usable\n" {
+		if out, err := s.Exec(ctx, id, "echo usable"); err != nil || out != "usable\n" {
 			s.t.Errorf("container %s: %q, %v", id, out, err)
 		}
 	}
 	// The newest upload has its bytes, too.
 	for id, size := range l.uploads {
-		c, err := s.create(id)
+		c, err := s.Create(ctx, id)
 		if err != nil {
 			s.t.Errorf("container with upload %s: %v", id, err)
 			break
 		}
-		if out, err := s.exec(c, "cat /files/input/* | wc -c"); err != nil || strings.TrimSpace(out) != strconv.Itoa(size) {
+		if out, err := s.Exec(ctx, c, "cat /files/input/* | wc -c"); err != nil || strings.TrimSpace(out) != strconv.Itoa(size) {
 			s.t.Errorf("upload %s in a container: %q of %d, %v", id, out, size, err)
 		}
-		if err := s.call("DELETE", "/airlock/v1/containers/"+c, nil, nil); err != nil {
+		if err := s.Delete(ctx, c); err != nil {
 			s.t.Error(err)
 		}
 		break
@@ -220,7 +225,8 @@ func (s *server) wantLedger(l *ledger) {
 // wantTicking checks that a background process of a neighbour still runs.
 func (s *server) wantTicking(id string) {
 	s.t.Helper()
-	out, err := s.exec(id, "a=$(wc -c < tick); sleep 0.2; test $(wc -c < tick) -gt $a && echo ticks")
+	ctx := s.t.Context()
+	out, err := s.Exec(ctx, id, "a=$(wc -c < tick); sleep 0.2; test $(wc -c < tick) -gt $a && echo ticks")
 	if err != nil || out != "ticks\n" {
 		s.t.Errorf("the server beside it: %q, %v", out, err)
 	}

@@ -46,7 +46,10 @@ func (s *Service) Acquire(ctx context.Context, caller tenant.Caller, id ID) (*Le
 	if err != nil {
 		return nil, err
 	}
-	if err := s.asSeen(c).usable(s.now()); err != nil && !s.busy(id) {
+	if c, err = s.settled(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := c.usable(s.now()); err != nil && !s.busy(id) {
 		return nil, err
 	}
 	v, err := s.takeTurn(ctx, id)

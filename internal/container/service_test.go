@@ -212,6 +212,35 @@ func TestListPagesAreInOrderAndForTheirCallerOnly(t *testing.T) {
 	})
 }
 
+func TestContainerThatWasCalledExpiredStaysSoWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(*containertest.Env, container.ID) error{
+		"turn": func(e *containertest.Env, id container.ID) error {
+			_, err := e.Acquire(t.Context(), e.Caller, id)
+			return err
+		},
+		"get": func(e *containertest.Env, id container.ID) error {
+			c, err := e.Get(t.Context(), e.Caller, id)
+			if err == nil && c.State != container.StateExpired {
+				t.Errorf("get: %+v", c)
+			}
+			return err
+		},
+	} {
+		run(t, func(t *testing.T, e *containertest.Env) {
+			c := create(t, e, container.CreateParams{})
+			e.Clock.Add(2 * time.Hour)
+			_ = ask(e, c.ID) // looked at below
+			e.Clock.Add(-2 * time.Hour)
+			if seen, err := e.Get(t.Context(), e.Caller, c.ID); err != nil || seen.State != container.StateExpired {
+				t.Errorf("%s: %+v, %v", name, seen, err)
+			}
+			_, err := e.Acquire(t.Context(), e.Caller, c.ID)
+			wantError(t, err, 404, container.CodeExpired)
+		})
+	}
+}
+
 func TestCase30ExpiredContainerSaysSoAndFilesOutliveIt(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {
