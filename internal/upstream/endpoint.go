@@ -81,15 +81,32 @@ func (e *Endpoint) Open(ctx context.Context, c Call, wait time.Duration) (*Strea
 
 // Message sends a request that is not streamed and returns the answer as it is.
 func (e *Endpoint) Message(ctx context.Context, c Call) (*claude.Node, error) {
-	return e.whole(ctx, http.MethodPost, "/v1/messages", c)
+	return e.whole(ctx, http.MethodPost, "/v1/messages", c, messageLimit)
 }
 
 // CountTokens sends a count_tokens request.
 func (e *Endpoint) CountTokens(ctx context.Context, c Call) (*claude.Node, error) {
-	return e.whole(ctx, http.MethodPost, "/v1/messages/count_tokens", c)
+	return e.whole(ctx, http.MethodPost, "/v1/messages/count_tokens", c, lookUpLimit)
 }
 
-func (e *Endpoint) whole(ctx context.Context, method, path string, c Call) (*claude.Node, error) {
+// Limits of answers that are read whole, repeats included. The official clients do not wait longer for a message
+// either; the others need no model.
+const (
+	messageLimit = 15 * time.Minute
+	lookUpLimit  = time.Minute
+)
+
+func (e *Endpoint) whole(ctx context.Context, method, path string, c Call, limit time.Duration) (*claude.Node, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, limit, errSilent)
+	defer cancel()
+	n, err := e.readWhole(limited, method, path, c)
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(limited), errSilent) {
+		return nil, timeoutError(e.Name, errSilent)
+	}
+	return n, err
+}
+
+func (e *Endpoint) readWhole(ctx context.Context, method, path string, c Call) (*claude.Node, error) {
 	resp, err := e.send(ctx, method, path, c, "application/json")
 	if err != nil {
 		return nil, err
@@ -175,7 +192,7 @@ func (s *Set) Models(ctx context.Context, query string) (*claude.Node, error) {
 	if query != "" {
 		path += "?" + query
 	}
-	return s.Endpoints[0].whole(ctx, http.MethodGet, path, Call{})
+	return s.Endpoints[0].whole(ctx, http.MethodGet, path, Call{}, lookUpLimit)
 }
 
 // Model returns one model as the upstream that serves it describes it.
@@ -187,5 +204,5 @@ func (s *Set) Model(ctx context.Context, id string) (*claude.Node, error) {
 	if id == "" || strings.ContainsAny(id, "/\\?#%") || id == "." || id == ".." {
 		return nil, wire.NotFound()
 	}
-	return e.whole(ctx, http.MethodGet, "/v1/models/"+id, Call{})
+	return e.whole(ctx, http.MethodGet, "/v1/models/"+id, Call{}, lookUpLimit)
 }

@@ -245,6 +245,9 @@ func TestOpenGivesUpInTime(t *testing.T) {
 	if _, err := e.Open(t.Context(), Call{Body: []byte(`{}`)}, 20*time.Millisecond); !errors.As(err, &we) || we.HTTPStatus() != 504 {
 		t.Errorf("gave %v", err)
 	}
+	if _, err := e.whole(t.Context(), http.MethodGet, "/v1/models", Call{}, 20*time.Millisecond); !errors.As(err, &we) || we.HTTPStatus() != 504 {
+		t.Errorf("an answer that is read whole gave %v", err)
+	}
 }
 
 func TestStreamEndsWithMessageStop(t *testing.T) {
