@@ -52,7 +52,7 @@ func newDoctorCommand() *cobra.Command {
 				RootFS:   o.images,
 				SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, o.driver, o.images) },
 			})
-			if err := writeReport(cmd.OutOrStdout(), report, o.json); err != nil {
+			if err := writeReport(cmd.OutOrStdout(), report, o.json, ownRights().advice(os.Args)); err != nil {
 				return err
 			}
 			if !report.Safe {
@@ -86,7 +86,8 @@ func dataHome() string {
 	return filepath.Join(home, ".local", "share", "airlock")
 }
 
-func writeReport(w io.Writer, r host.Report, asJSON bool) error {
+// writeReport shows what was found; advice is what to do first where something failed.
+func writeReport(w io.Writer, r host.Report, asJSON bool, advice string) error {
 	if asJSON {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
@@ -112,6 +113,9 @@ func writeReport(w io.Writer, r host.Report, asJSON bool) error {
 		verdict = "code cannot be run safely here"
 	}
 	fmt.Fprintf(&b, "\n%d ok, %d warnings, %d failed: %s\n", counts[host.OK], counts[host.Warn], counts[host.Fail], verdict)
+	if !r.Safe && advice != "" {
+		fmt.Fprintln(&b, advice)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

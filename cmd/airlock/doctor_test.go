@@ -19,7 +19,7 @@ func TestDoctorNamesTheLineToTypeForWhatIsMissing(t *testing.T) {
 		{Name: "guest", Status: host.Fail, Found: "not built", Means: "nothing runs", Remedy: "make build"},
 	}}
 	var out bytes.Buffer
-	if err := writeReport(&out, report, false); err != nil {
+	if err := writeReport(&out, report, false, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"ok    kernel", "warn  landlock", "-> add it", "fail  guest", "nothing runs", "-> make build", "1 ok, 1 warnings, 1 failed: code cannot be run safely here"} {

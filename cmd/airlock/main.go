@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/airlock-sandbox/airlock/internal/server"
 )
 
 func main() {
@@ -31,7 +33,11 @@ func run(args []string) int {
 		return 0
 	}
 	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
-		fmt.Fprintf(os.Stderr, "airlock: %v (%v)\n", s, err)
+		text := "airlock: " + s.Error()
+		if err.Error() != s.Error() {
+			text += " (" + err.Error() + ")"
+		}
+		fmt.Fprintln(os.Stderr, text)
 		return 128 + int(s)
 	}
 	if code, ok := errors.AsType[exitError](err); ok {
@@ -41,6 +47,13 @@ func run(args []string) int {
 		return code.code
 	}
 	fmt.Fprintln(os.Stderr, "airlock:", err)
+	if errors.Is(err, server.ErrNoSandbox) {
+		advice := ownRights().advice(os.Args)
+		if advice == "" {
+			advice = "run: airlock doctor   (it names what is missing and the line to type)"
+		}
+		fmt.Fprintln(os.Stderr, advice)
+	}
 	return 1
 }
 

@@ -87,12 +87,13 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 }
 
 func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
-	p.driver, err = drivers.New(or(cfg.Sandbox.Driver, "auto"), drivers.Options{
+	driver, err := drivers.New(or(cfg.Sandbox.Driver, "auto"), drivers.Options{
 		Host: sandbox.Host{ID: p.data.instance, RunDir: p.data.file("run"), CgroupParent: cfg.Sandbox.CgroupParent, Log: log},
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNoSandbox, err) // the driver beside an error is not one to close
 	}
+	p.driver = driver
 	apps, err := p.tenants.AppsWithKeys(ctx)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	defer cancel()
 	caps, err := p.driver.Probe(probe)
 	if err != nil {
-		return fmt.Errorf("this host cannot run sandboxes: %w (airlock doctor says more)", err)
+		return fmt.Errorf("%w: %w", ErrNoSandbox, err)
 	}
 	log.InfoContext(ctx, "sandbox driver", "driver", caps.Driver, "cgroups", caps.CgroupMode, "disk_limit", caps.DiskLimit)
 	if err := p.driver.Sweep(ctx); err != nil {

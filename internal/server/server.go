@@ -34,6 +34,9 @@ type Server struct {
 // ErrShutdown is the cause with which turns end that are still running when the grace is over.
 var ErrShutdown = errors.New("the server is shutting down")
 
+// ErrNoSandbox is returned by Open when no sandbox can be made on this host, or not by this user.
+var ErrNoSandbox = errors.New("this host cannot run sandboxes")
+
 // Open prepares everything and starts nothing that listens. It refuses set-ups that settings or host make unsafe. Call
 // Close at the end, also when Serve was never called.
 func Open(ctx context.Context, cfg Config) (*Server, error) {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// rights is what this process may do, as far as it matters for sandboxes.
+type rights struct {
+	uid     int
+	missing []string // capabilities that root has and this process lacks
+}
+
+// neededCapabilities have their number in the bit mask of /proc/self/status.
+var neededCapabilities = []struct {
+	name string
+	bit  uint
+}{
+	{"CAP_CHOWN", 0}, {"CAP_DAC_OVERRIDE", 1}, {"CAP_KILL", 5}, {"CAP_SETGID", 6}, {"CAP_SETUID", 7}, {"CAP_SYS_ADMIN", 21},
+}
+
+func ownRights() rights {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		status = nil // not Linux: nothing is known to be missing
+	}
+	return readRights(os.Geteuid(), string(status))
+}
+
+func readRights(uid int, status string) rights {
+	r := rights{uid: uid}
+	for line := range strings.Lines(status) {
+		hex, found := strings.CutPrefix(line, "CapEff:")
+		if !found {
+			continue
+		}
+		mask, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+		if err != nil {
+			continue
+		}
+		for _, c := range neededCapabilities {
+			if mask&(1<<c.bit) == 0 {
+				r.missing = append(r.missing, c.name)
+			}
+		}
+	}
+	return r
+}
+
+// advice names the right that is missing and the next line to type, which is args again in the way that works; empty if no
+// right is missing.
+func (r rights) advice(args []string) string {
+	switch {
+	case r.uid != 0:
+		return fmt.Sprintf("sandboxes need root: user namespaces with ids of their own, loop devices and cgroups; this is uid %d\n"+
+			"run: sudo -E %s", r.uid, shellLine(args))
+	case len(r.missing) > 0:
+		return fmt.Sprintf("sandboxes need all of root's capabilities; this root lacks %s, as in a container\n"+
+			"run it on the host, or start the container with: docker run --privileged --cgroupns=host", strings.Join(r.missing, ", "))
+	}
+	return ""
+}
+
+// shellLine writes a command so that a shell reads it as it was.
+func shellLine(args []string) string {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		quoted[i] = a
+		if a == "" || strings.ContainsFunc(a, func(r rune) bool { return !strings.ContainsRune(plainInShell, r) }) {
+			quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
