@@ -67,6 +67,20 @@ func TestEventTypeWithALineBreakIsTheUpstreamsFault(t *testing.T) {
 	}
 }
 
+func TestBlocksOfAnUpstreamAreBounded(t *testing.T) {
+	t.Parallel()
+	var all strings.Builder
+	all.WriteString("data: " + evStart + "\n\n")
+	for i := range maxBlocks + 1 {
+		fmt.Fprintf(&all, `data: {"type":"content_block_start","index":%d,"content_block":{"type":"text","text":""}}`+"\n\n", i)
+	}
+	all.WriteString("data: " + evEnd("end_turn") + "\n\ndata: " + evStop + "\n\n")
+	b := newBench(t, answer{sse: all.String()})
+	if code, _ := fault(t, b.post(t, body("", ""))); code != badGateway {
+		t.Errorf("answered %d", code)
+	}
+}
+
 // Work on a hostile history grows with its length and not with the square of it.
 func TestHistoryIsRewrittenInLinearSpace(t *testing.T) { //nolint:paralleltest // it reads the counters of the process
 	const n = 2000

@@ -45,6 +45,10 @@ type openBlock struct {
 	whole  *claude.Node // input that came with the start
 }
 
+// maxBlocks bounds the blocks of one message: an empty one costs little to send
+// and much to keep.
+const maxBlocks = 10_000
+
 // pump relays until the answer ends.
 func (r *relay) pump(ctx context.Context, s *upstream.Stream, first, idle time.Duration) (reply, error) {
 	r.blocks = map[int64]*openBlock{}
@@ -152,6 +156,9 @@ func (r *relay) blockStart(e *claude.Node) error {
 		return err
 	}
 	o := &openBlock{index: len(r.t.out.sum.Blocks())}
+	if o.index >= maxBlocks {
+		return badAnswer("it has too many content blocks")
+	}
 	shown := r.shown(o, b)
 	r.blocks[i], r.open = o, o
 	e = e.Shallow()
