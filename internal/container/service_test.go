@@ -613,7 +613,7 @@ func TestTurnIsTakenBeforeItsNewContainerCanBeSeen(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			seen += int64(n)
+			seen += n
 			return now()
 		}
 		_, err := l.Ensure(t.Context())
