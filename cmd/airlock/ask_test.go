@@ -246,8 +246,8 @@ func TestInterruptedAskIsContinuedFromWhatIsWhole(t *testing.T) {
 		for i, b := range append(append([]string{}, blocks...), bashCall("srvtoolu_2")) {
 			send(w, blockEvents(i, b)...)
 		}
-		send(w, `{"type":"content_block_start","index":4,"content_block":{"type":"text","text":""}}`,
-			`{"type":"content_block_delta","index":4,"delta":{"type":"text_delta","text":"and hal"}}`)
+		send(w, `{"type":"content_block_start","index":4,"content_block":{"type":"text","text":"and"}}`,
+			`{"type":"content_block_delta","index":4,"delta":{"type":"text_delta","text":" hal"}}`)
 		<-r.Context().Done()
 	}, map[string]http.HandlerFunc{"GET /airlock/v1/containers": func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now().UTC().Format(time.RFC3339Nano)
