@@ -22,7 +22,7 @@ cmd/airlock-guest: sandbox/guest/serve sandbox/native/setup
 blob/blobtest: blob
 claude: wire
 codeexec: claude container sandbox sandbox/guest wire
-container: db file sandbox sandbox/guest sandbox/rootfs tenant wire
+container: blob db file sandbox sandbox/guest sandbox/rootfs tenant wire
 container/containertest: blob container db file sandbox sandbox/drivers sandbox/rootfs tenant wire
 db/dbtest: db
 file: blob db tenant wire

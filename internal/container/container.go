@@ -57,9 +57,15 @@ type Container struct {
 	ExpiresAt    time.Time
 	MaxExpiresAt time.Time
 
-	hasWorkspace bool // an image was made; from then on a missing image is a loss
-	repl         replState
+	hasWorkspace bool // an image was made; from then on a missing image is a loss, unless it was packed
+	// packKey names the blob that is the workspace while it is packed; "" = the image is.
+	packKey, packSHA256 string
+
+	repl replState
 }
+
+// packed reports whether a blob holds the workspace, and no image does.
+func (c *Container) packed() bool { return c.packKey != "" }
 
 // replState is what became of the variables of the interpreter in a container.
 type replState string

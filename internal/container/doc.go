@@ -11,6 +11,8 @@
 //	     │◄───────────────────┘ died (memory, crash): replaced at next use│
 //	     └────────────────────────────────────────────────────────────────┘
 //
+//	image on disk ── 1 h unused ──► packed in the blob store ── next use ──► image on disk
+//
 //	row: active ──► expired (idle or too old; the image is removed, the id keeps answering "expired")
 //	     active ──► lost    (the image is not there any more)
 //	     active ──► deleting ──► deleted (answers like an id that never was)
@@ -18,15 +20,16 @@
 // Invariants:
 //   - A row exists before its id is shown to anybody.
 //   - One turn at a time: a Lease is exclusive, by a lock in this process and by the home column, which names the
-//     instance whose disk holds the workspace. A row is never worked on by an instance that is not its home.
+//     instance whose disk holds the workspace. A row is never worked on by an instance that is not its home, but for a
+//     packed workspace, which lies on nobody's disk: the instance that unpacks it becomes its home (pack.go).
 //   - Every read of a row has the caller's access rule in its where clause.
 //   - Expiry is stored, absolute, and moves only when a turn begins or ends; it never passes the maximum age.
 //   - The host opens no path inside a workspace: all file work is done by the guest.
 //
-// Goroutines: one background loop, between Start and Stop (freeze, destroy, expire, finish what failed); one per sync of a
+// Goroutines: two background loops, between Start and Stop (freeze, destroy, expire, finish what failed; pack); one per sync of a
 // workspace that runs, which the detaching of that workspace waits for.
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
 // live.go the sandboxes behind containers; sync.go what makes a turn durable; inputs.go files in; export.go files out;
-// exec.go the direct door; expiry.go the background loop; recover.go what a start does with the rows of the run before; http.go; store.go.
+// exec.go the direct door; expiry.go the background loop; pack.go workspaces that wait as blobs; recover.go what a start does with the rows of the run before; http.go; store.go.
 package container

@@ -9,7 +9,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
-// loop is the background goroutine of a service.
+// loop is a background goroutine of a service.
 type loop struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc
@@ -19,28 +19,38 @@ type loop struct {
 // rowsEvery is how often rows are looked through for expired ones; requests check the times themselves.
 const rowsEvery = time.Minute
 
-// Start begins the background loop. Starting twice is harmless.
+// Start begins the background loops. Starting twice is harmless.
 func (s *Service) Start(ctx context.Context) {
-	s.loop.mu.Lock()
-	defer s.loop.mu.Unlock()
-	if s.loop.cancel != nil {
-		return
-	}
-	ctx, s.loop.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	s.loop.done = make(chan struct{})
-	go s.run(ctx, s.loop.done)
+	s.loop.start(ctx, s.run)
+	s.packing.start(ctx, s.runPacks)
 }
 
-// Stop ends the background loop and waits for it. Sandboxes go on. Stopping twice is harmless.
+// Stop ends the background loops and waits for them. Sandboxes go on. Stopping twice is harmless.
 func (s *Service) Stop() {
-	s.loop.mu.Lock()
-	defer s.loop.mu.Unlock()
-	if s.loop.cancel == nil {
+	s.loop.stop()
+	s.packing.stop()
+}
+
+func (l *loop) start(ctx context.Context, run func(ctx context.Context, done chan struct{})) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cancel != nil {
 		return
 	}
-	s.loop.cancel()
-	<-s.loop.done
-	s.loop.cancel = nil
+	ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.done = make(chan struct{})
+	go run(ctx, l.done)
+}
+
+func (l *loop) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cancel == nil {
+		return
+	}
+	l.cancel()
+	<-l.done
+	l.cancel = nil
 }
 
 func (s *Service) run(ctx context.Context, done chan struct{}) {
@@ -199,6 +209,13 @@ func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) 
 		s.forget(v)
 	}
 	if err := s.Workspaces.Remove(string(id)); err != nil {
+		return err
+	}
+	c, err := find(ctx, s.DB, id)
+	if err != nil {
+		return err
+	}
+	if err := s.dropPack(ctx, c); err != nil {
 		return err
 	}
 	if err := setWorkspace(ctx, s.DB, id, false); err != nil {

@@ -95,9 +95,9 @@ func (s *Service) beginTurn(ctx context.Context, caller tenant.Caller, id ID) (*
 	if err := c.usable(now); err != nil {
 		return nil, err
 	}
-	if c.Home != s.Instance {
-		return nil, wire.Overloaded(5*time.Second,
-			"The container lives on another server of this installation, which cannot be reached from here.")
+	// A packed workspace lies on nobody's disk: unpacking it makes this instance its home.
+	if c.Home != s.Instance && !c.packed() {
+		return nil, farError()
 	}
 	if c.touch(now) {
 		if err := saveUse(ctx, s.DB, c); err != nil {
@@ -105,6 +105,11 @@ func (s *Service) beginTurn(ctx context.Context, caller tenant.Caller, id ID) (*
 		}
 	}
 	return c, nil
+}
+
+func farError() error {
+	return wire.Overloaded(5*time.Second,
+		"The container lives on another server of this installation, which cannot be reached from here.")
 }
 
 // Container returns a copy of the row as of the last use, or nil when the lease has created none.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -24,8 +25,10 @@ type live struct {
 	// ended is cancelled when dropLive begins: whoever works in the turn or waits for it gives up.
 	ended context.Context
 	end   context.CancelCauseFunc
-	// waiting counts requests that want the turn, so that the entry is not forgotten under them; guarded by Service.mu.
+	// waiting counts requests that want the turn, so that the entry is not forgotten under them; wanted tells background
+	// work that holds the turn about them. Both are guarded by Service.mu.
 	waiting int
+	wanted  func()
 
 	mu     sync.Mutex
 	sb     *sandbox.Sandbox
@@ -70,6 +73,7 @@ func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
 		return v, nil
 	default:
 	}
+	s.want(v)
 	timer := time.NewTimer(max(or(s.BusyWait, 30*time.Second), 0))
 	defer timer.Stop()
 	select {
@@ -81,6 +85,16 @@ func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
 		return nil, context.Cause(v.ended)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	}
+}
+
+// want lets background work give up a turn that somebody waits for.
+func (s *Service) want(v *live) {
+	s.mu.Lock()
+	wanted := v.wanted
+	s.mu.Unlock()
+	if wanted != nil {
+		wanted()
 	}
 }
 
@@ -241,6 +255,11 @@ func (l *Lease) attach(ctx context.Context) (*sandbox.Workspace, error) {
 // ends the container: an empty workspace under the old id would be a lie.
 func (l *Lease) workspace(ctx context.Context) (*sandbox.Workspace, error) {
 	s, c := l.s, l.c
+	if c.packed() {
+		if err := l.unpack(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if c.hasWorkspace {
 		ws, err := s.Workspaces.Open(string(c.ID))
 		if !errors.Is(err, os.ErrNotExist) {
@@ -261,6 +280,22 @@ func (l *Lease) workspace(ctx context.Context) (*sandbox.Workspace, error) {
 	}
 	c.hasWorkspace = true
 	return ws, nil
+}
+
+// unpack makes the image of a packed container.
+func (l *Lease) unpack(ctx context.Context) error {
+	err := l.s.unpack(ctx, l.c)
+	switch {
+	case errors.Is(err, sandbox.ErrDamaged):
+		return errors.Join(l.lost(ctx), err)
+	case errors.Is(err, blob.ErrNotFound) && l.c.Home != l.s.Instance:
+		return farError() // it lies in a store that its home has and we do not
+	case errors.Is(err, blob.ErrNotFound):
+		return errors.Join(l.lost(ctx), err)
+	case err != nil:
+		return capacity(err)
+	}
+	return nil
 }
 
 // lost ends a container whose files are gone for good, and gives the error that says so.

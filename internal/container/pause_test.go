@@ -112,3 +112,26 @@ func TestSyncThatFailsIsRepeated(t *testing.T) {
 		t.Errorf("second: %v after %d", err, n)
 	}
 }
+
+func TestBackgroundWorkIsToldThatItsTurnIsWanted(t *testing.T) {
+	t.Parallel()
+	s := &Service{Now: func() time.Time { return t0 }}
+	wanted := make(chan struct{})
+	v := s.tryTurn("container_x", func() { close(wanted) })
+	if v == nil || s.tryTurn("container_x", nil) != nil {
+		t.Fatal("a free turn is refused or a taken one given")
+	}
+	got := make(chan *live)
+	go func() {
+		next, err := s.takeTurn(t.Context(), "container_x")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- next
+	}()
+	<-wanted
+	s.endTry(v)
+	if next := <-got; next != v || s.snapshot()[0] != v {
+		t.Error("the turn of another entry was given: two could work at once")
+	}
+}

@@ -10,7 +10,7 @@ type Recovered struct {
 	Kept     int // containers that go on with their workspace
 	Lost     int // containers whose workspace is missing
 	Deleted  int // deletions that the end of the run before had cut off
-	Orphaned int // workspace images without a container
+	Orphaned int // workspace images without a container, or beside a packed one
 }
 
 // Recover sets right what the run before of the same instance left: it is called before the first request, after the
@@ -35,6 +35,10 @@ func (s *Service) Recover(ctx context.Context) (Recovered, error) {
 		has := orphan[string(c.ID)]
 		switch c.State {
 		case StateActive:
+			if c.packed() {
+				r.Kept++ // an image beside the blob was not packed away or unpacked to the end: it goes
+				break
+			}
 			if c.hasWorkspace && !has {
 				err = setState(ctx, s.DB, c.ID, StateActive, StateLost)
 				r.Lost++

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
@@ -18,8 +19,10 @@ import (
 
 // Service owns the containers of one instance. All fields are set before the first call and not changed afterwards.
 type Service struct {
-	DB         *db.DB
-	Files      *file.Service
+	DB    *db.DB
+	Files *file.Service
+	// Blobs holds packed workspaces; nil = nothing is packed.
+	Blobs      *blob.Store
 	Driver     sandbox.Driver
 	Workspaces *sandbox.Workspaces
 	RootFS     *rootfs.Store
@@ -37,6 +40,7 @@ type Service struct {
 	MaxAge      time.Duration // absolute life; 0 = 30 days
 	IdleFreeze  time.Duration // 0 = 30 s, negative = never
 	IdleDestroy time.Duration // 0 = 10 min
+	PackAfter   time.Duration // unused time after which a workspace is packed; 0 = 1 h, negative = never
 	BusyWait    time.Duration // how long a request waits for a busy container; 0 = 30 s, negative = not at all
 	Ping        time.Duration // between signs of life of a quiet exec; 0 = 10 s
 	SweepEvery  time.Duration // pace of the background loop; 0 = 1 s
@@ -52,13 +56,16 @@ type Service struct {
 	Now func() time.Time // nil = time.Now
 	Log *slog.Logger     // nil = discard
 
-	sync func(context.Context, *sandbox.Workspace) error // replaced by tests; nil = its Sync
+	sync  func(context.Context, *sandbox.Workspace) error // replaced by tests; nil = its Sync
+	crash func(step string) error                         // of tests: an error ends packing there, as a crash would
 
 	mu       sync.Mutex
 	lives    map[ID]*live
 	deleting map[ID]bool // deletions at work in this process
 
-	loop loop
+	loop    loop
+	packing loop
+	packer  packer
 }
 
 // Bounds of expires_after_seconds.
@@ -266,6 +273,14 @@ func (s *Service) finishDelete(ctx context.Context, id ID) error {
 	}
 	if err := s.Workspaces.Remove(string(id)); err != nil {
 		return fmt.Errorf("delete container %s: remove workspace: %w", id, err)
+	}
+	// Read now that no turn can change it any more.
+	c, err := find(ctx, s.DB, id)
+	if err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
+	if err := s.dropPack(ctx, c); err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
 	}
 	return bury(ctx, s.DB, id)
 }

@@ -22,6 +22,8 @@ type row struct {
 	RootFS       string      `bun:"rootfs"`
 	Home         string      `bun:"home"`
 	HasWorkspace bool        `bun:"has_workspace"`
+	PackKey      string      `bun:"pack_key"`
+	PackSHA256   string      `bun:"pack_sha256"`
 	REPL         replState   `bun:"repl"`
 	IdleTTL      int64       `bun:"idle_ttl_seconds"`
 	CreatedAt    wire.Micros `bun:"created_at"`
@@ -35,6 +37,7 @@ func (r *row) container() *Container {
 		ID: ID(r.ID), Owner: r.Owner, State: r.State, RootFS: r.RootFS, Home: r.Home,
 		IdleTTL: time.Duration(r.IdleTTL) * time.Second, CreatedAt: r.CreatedAt.Time(), LastUsedAt: r.LastUsedAt.Time(),
 		ExpiresAt: r.ExpiresAt.Time(), MaxExpiresAt: r.MaxExpiresAt.Time(), hasWorkspace: r.HasWorkspace, repl: r.REPL,
+		packKey: r.PackKey, packSHA256: r.PackSHA256,
 	}
 }
 
@@ -126,15 +129,17 @@ func bury(ctx context.Context, d *db.DB, id ID) error {
 		if _, err := tx.NewDelete().Model((*inputRow)(nil)).Where("container_id = ?", string(id)).Exec(ctx); err != nil {
 			return err
 		}
-		res, err := tx.NewUpdate().Model((*row)(nil)).Set("state = ?", StateDeleted).Where("id = ?", string(id)).
-			Where("state = ?", StateDeleting).Exec(ctx)
+		res, err := tx.NewUpdate().Model((*row)(nil)).Set("state = ?", StateDeleted).Set("pack_key = ''").
+			Where("id = ?", string(id)).Where("state = ?", StateDeleting).Exec(ctx)
 		return db.MustChange(res, err)
 	})
 }
 
+// setWorkspace notes that there is an image now, or neither an image nor a blob any more.
 func setWorkspace(ctx context.Context, d *db.DB, id ID, has bool) error {
 	return write(ctx, d, "note workspace of container "+string(id), func(ctx context.Context, tx db.Tx) error {
-		res, err := tx.NewUpdate().Model((*row)(nil)).Set("has_workspace = ?", has).Where("id = ?", string(id)).Exec(ctx)
+		res, err := tx.NewUpdate().Model((*row)(nil)).Set("has_workspace = ?", has).Set("pack_key = ''").
+			Where("id = ?", string(id)).Exec(ctx)
 		return db.MustChange(res, err)
 	})
 }

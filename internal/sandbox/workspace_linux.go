@@ -26,7 +26,7 @@ func (w *Workspaces) Create(ctx context.Context, id string, limits Limits) (*Wor
 	}
 	template, err := w.template(ctx, limits)
 	if err == nil {
-		err = cloneImage(template, w.Path(id))
+		err = cloneImage(ctx, template, w.Path(id))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", id, full(err))

@@ -123,7 +123,7 @@ func skeleton(dir string) (string, error) {
 
 // cloneImage copies a sparse file under a new name, which must not exist. Where the file system cannot share blocks,
 // only the written parts are copied.
-func cloneImage(from, to string) error {
+func cloneImage(ctx context.Context, from, to string) error {
 	src, err := os.Open(from)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func cloneImage(from, to string) error {
 		return err
 	}
 	defer os.Remove(dst.Name()) // the name is free again after the rename
-	err = copySparse(dst, src)
+	err = copySparse(ctx, dst, src)
 	if cerr := dst.Close(); err == nil {
 		err = cerr
 	}
@@ -144,7 +144,8 @@ func cloneImage(from, to string) error {
 	return unix.Renameat2(unix.AT_FDCWD, dst.Name(), unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 }
 
-func copySparse(dst, src *os.File) error {
+// copySparse shares the blocks of src with dst, or copies what is no hole.
+func copySparse(ctx context.Context, dst, src *os.File) error {
 	if unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil {
 		return nil
 	}
@@ -155,22 +156,7 @@ func copySparse(dst, src *os.File) error {
 	if err := dst.Truncate(info.Size()); err != nil {
 		return err
 	}
-	for at := int64(0); at < info.Size(); {
-		data, err := unix.Seek(int(src.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			return nil // only a hole is left
-		}
-		if err != nil {
-			return err
-		}
-		hole, err := unix.Seek(int(src.Fd()), data, unix.SEEK_HOLE)
-		if err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(dst, data), io.NewSectionReader(src, data, hole-data)); err != nil {
-			return err
-		}
-		at = hole
-	}
-	return nil
+	return eachRun(src, info.Size(), func(at, length int64) error {
+		return copyRange(ctx, io.NewOffsetWriter(dst, at), src, at, length)
+	})
 }

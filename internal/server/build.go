@@ -73,10 +73,10 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 		QuotaBytes: cfg.File.QuotaBytes, UploadsDownloadable: cfg.File.UploadsDownloadable,
 	}
 	p.containers = &container.Service{
-		DB: p.db, Files: p.files, Instance: p.data.instance, CursorKey: cursor, Now: cfg.Now, Log: log,
+		DB: p.db, Files: p.files, Blobs: p.blobs, Instance: p.data.instance, CursorKey: cursor, Now: cfg.Now, Log: log,
 		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), MaxFile: cfg.File.MaxBytes,
 		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
-		IdleDestroy: cfg.Container.IdleDestroy, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
+		IdleDestroy: cfg.Container.IdleDestroy, PackAfter: cfg.Container.PackAfter, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
 		Ping: cfg.Messages.Ping,
 	}
 	if p.adminKey, err = p.tenants.EnsureAdminKey(ctx, p.data.file("admin.key")); err != nil {

@@ -100,6 +100,7 @@ type ContainerSettings struct {
 	MaxAge      time.Duration `yaml:"max_age"`      // life from creation
 	IdleFreeze  time.Duration `yaml:"idle_freeze"`  // a sandbox without a turn is frozen
 	IdleDestroy time.Duration `yaml:"idle_destroy"` // and destroyed; the workspace stays
+	PackAfter   time.Duration `yaml:"pack_after"`   // an unused workspace is compressed into the blob store; negative = never
 	BusyWait    time.Duration `yaml:"busy_wait"`    // a request waits for a busy container
 	SweepEvery  time.Duration `yaml:"sweep_every"`
 }
@@ -127,7 +128,7 @@ func DefaultConfig() Config {
 		Sandbox: Sandbox{Driver: "auto"},
 		Container: ContainerSettings{
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,
-			BusyWait: 30 * time.Second, SweepEvery: time.Second,
+			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second,
 		},
 		File:          FileSettings{MaxBytes: 500 << 20},
 		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second},

@@ -98,7 +98,7 @@ func (e *Env) service(t testing.TB, d *db.DB, files *file.Service, instance stri
 	driver, err := drivers.New("native", drivers.Options{Host: sandbox.Host{ID: instance, RunDir: run, Log: log}})
 	must(t, err)
 	s := &container.Service{
-		DB: d, Files: files, Driver: driver, Instance: instance, Now: e.Clock.Now, Log: log, CursorKey: files.CursorKey,
+		DB: d, Files: files, Blobs: files.Blobs, Driver: driver, Instance: instance, Now: e.Clock.Now, Log: log, CursorKey: files.CursorKey,
 		Workspaces: &sandbox.Workspaces{Dir: filepath.Join(e.Dir, "workspaces"), Log: log},
 		RootFS:     store, DefaultRootFS: image.Name,
 		Limits: sandbox.Limits{MemoryBytes: 256 << 20, DiskBytes: 64 << 20, Inodes: 5000}.WithDefaults(),

@@ -1,0 +1,15 @@
+package container
+
+import (
+	"context"
+	"time"
+)
+
+// CrashAt lets packing end at a step as the end of the process would.
+func (s *Service) CrashAt(f func(step string) error) { s.crash = f }
+
+// PackSteps are the steps of CrashAt, in order.
+var PackSteps = []string{stepPackBlob, stepPackRow, stepUnpackImage, stepUnpackRow}
+
+// SweepYoungBlobs is SweepBlobs without the age that protects packing under way.
+func (s *Service) SweepYoungBlobs(ctx context.Context) error { return s.sweepBlobs(ctx, -time.Hour) }
