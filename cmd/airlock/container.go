@@ -21,7 +21,7 @@ func newContainerCommand() *cobra.Command {
   airlock container cp report.docx container_0123:/workspace/`,
 	}
 	cmd.AddCommand(newContainerCreateCommand(), newContainerListCommand(), newContainerGetCommand(),
-		newContainerExecCommand(), newContainerCpCommand(), newContainerRmCommand())
+		newContainerExecCommand(), newContainerCpCommand(), newContainerForkCommand(), newContainerRmCommand())
 	return cmd
 }
 
@@ -118,6 +118,26 @@ func newContainerGetCommand() *cobra.Command {
 			return fmt.Sprintf("%s  %s  %s  created %s  expires %s",
 				cell(m["id"]), cell(m["state"]), cell(m["rootfs"]), cell(m["created_at"]), cell(m["expires_at"]))
 		})
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newContainerForkCommand() *cobra.Command {
+	var asJSON bool
+	cmd := apiCommand(&cobra.Command{
+		Use:   "fork ID",
+		Short: "Create a container with a copy of another's files",
+		Long: "Create a container that begins with the files of another as they are now, waiting for what runs in it.\n" +
+			"Processes and Python variables are not copied. Afterwards the two have nothing in common.",
+		Example: "  airlock container fork container_0123",
+		Args:    cobra.ExactArgs(1),
+	}, func(ctx context.Context, c *client, cmd *cobra.Command, args []string) error {
+		var raw json.RawMessage
+		if err := c.call(ctx, http.MethodPost, containerPath(args[0])+"/fork", nil, &raw); err != nil {
+			return err
+		}
+		return printOne(cmd, asJSON, raw, func(m map[string]any) string { return cell(m["id"]) })
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

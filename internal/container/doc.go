@@ -31,5 +31,5 @@
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
 // live.go the sandboxes behind containers; sync.go what makes a turn durable; inputs.go files in; export.go files out;
-// exec.go the direct door; expiry.go the background loop; pack.go workspaces that wait as blobs; recover.go what a start does with the rows of the run before; http.go; store.go.
+// exec.go the direct door; expiry.go the background loop; pack.go workspaces that wait as blobs; fork.go copies; recover.go what a start does with the rows of the run before; http.go; store.go.
 package container

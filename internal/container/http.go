@@ -85,6 +85,15 @@ func (s *Service) ServeCreate(w http.ResponseWriter, r *http.Request, caller ten
 	return s.write(w, r, http.StatusOK, c)
 }
 
+// ServeFork serves POST /airlock/v1/containers/{id}/fork: the answer is the new container.
+func (s *Service) ServeFork(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
+	c, err := s.Fork(r.Context(), caller, ID(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	return s.write(w, r, http.StatusOK, c)
+}
+
 // ServeGet serves GET /airlock/v1/containers/{id}.
 func (s *Service) ServeGet(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {
 	c, err := s.Get(r.Context(), caller, ID(r.PathValue("id")))

@@ -284,7 +284,14 @@ func (l *Lease) workspace(ctx context.Context) (*sandbox.Workspace, error) {
 
 // unpack makes the image of a packed container.
 func (l *Lease) unpack(ctx context.Context) error {
-	err := l.s.unpack(ctx, l.c)
+	if err := l.s.unpack(ctx, l.c); err != nil {
+		return l.unpackError(ctx, err)
+	}
+	return nil
+}
+
+// unpackError says what a packed workspace that could not be read means for its container.
+func (l *Lease) unpackError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrDamaged):
 		return errors.Join(l.lost(ctx), err)
@@ -292,10 +299,8 @@ func (l *Lease) unpack(ctx context.Context) error {
 		return farError() // it lies in a store that its home has and we do not
 	case errors.Is(err, blob.ErrNotFound):
 		return errors.Join(l.lost(ctx), err)
-	case err != nil:
-		return capacity(err)
 	}
-	return nil
+	return capacity(err)
 }
 
 // lost ends a container whose files are gone for good, and gives the error that says so.

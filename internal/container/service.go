@@ -134,19 +134,24 @@ func (s *Service) newContainer(caller tenant.Caller, image string, ttl time.Dura
 			return nil, err
 		}
 	}
+	return s.blank(caller.Owner(), img.Name, ttl), nil
+}
+
+// blank fills the row of a container that begins its life now.
+func (s *Service) blank(owner tenant.Owner, image string, ttl time.Duration) *Container {
 	now := s.now()
 	c := &Container{
 		ID:           ID(wire.NewID("container")),
-		Owner:        caller.Owner(),
+		Owner:        owner,
 		State:        StateActive,
-		RootFS:       img.Name,
+		RootFS:       image,
 		Home:         s.Instance,
 		IdleTTL:      ttl,
 		CreatedAt:    now,
 		MaxExpiresAt: now.Add(or(s.MaxAge, defaultMaxAge)),
 	}
 	c.touch(now)
-	return c, nil
+	return c
 }
 
 // Get returns a container the caller may use, whatever its state but deleted.

@@ -42,15 +42,35 @@ func (r *row) container() *Container {
 }
 
 func insert(ctx context.Context, d *db.DB, c *Container) error {
-	r := row{
+	r := rowOf(c)
+	return write(ctx, d, "insert container "+r.ID, func(ctx context.Context, tx db.Tx) error {
+		_, err := tx.NewInsert().Model(r).Exec(ctx)
+		return err
+	})
+}
+
+// insertFork makes the row of a container that already holds these files.
+func insertFork(ctx context.Context, d *db.DB, c *Container, in []Input) error {
+	r := rowOf(c)
+	files := make([]inputRow, len(in))
+	for i, f := range in {
+		files[i] = inputRow{ContainerID: r.ID, FileID: f.FileID, Path: f.Path, CreatedAt: r.CreatedAt, Size: f.size}
+	}
+	return write(ctx, d, "insert container "+r.ID, func(ctx context.Context, tx db.Tx) error {
+		if _, err := tx.NewInsert().Model(r).Exec(ctx); err != nil || len(files) == 0 {
+			return err
+		}
+		_, err := tx.NewInsert().Model(&files).Exec(ctx)
+		return err
+	})
+}
+
+func rowOf(c *Container) *row {
+	return &row{
 		ID: string(c.ID), Owner: c.Owner, State: c.State, RootFS: c.RootFS, Home: c.Home, HasWorkspace: c.hasWorkspace,
 		REPL: c.repl, IdleTTL: int64(c.IdleTTL / time.Second), CreatedAt: wire.MicrosOf(c.CreatedAt),
 		LastUsedAt: wire.MicrosOf(c.LastUsedAt), ExpiresAt: wire.MicrosOf(c.ExpiresAt), MaxExpiresAt: wire.MicrosOf(c.MaxExpiresAt),
 	}
-	return write(ctx, d, "insert container "+r.ID, func(ctx context.Context, tx db.Tx) error {
-		_, err := tx.NewInsert().Model(&r).Exec(ctx)
-		return err
-	})
 }
 
 func write(ctx context.Context, d *db.DB, what string, f func(context.Context, db.Tx) error) error {

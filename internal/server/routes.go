@@ -63,6 +63,7 @@ func (s *Server) routes() []Route {
 		{"GET", "/airlock/v1/containers", apiKey, noBody, false, writesNothing, "List containers", c.ServeList},
 		{"GET", box, apiKey, noBody, false, writesNothing, "Get a container", c.ServeGet},
 		{"DELETE", box, apiKey, noBody, false, writesNothing, "Delete a container", c.ServeDelete},
+		{"POST", box + "/fork", apiKey, noBody, true, writesBulk, "Create a container with a copy of another's files", c.ServeFork},
 		{"POST", box + "/exec", apiKey, jsonBody, true, writesSome, "Run a command in a container", c.ServeExec},
 		{"GET", box + "/files/{path...}", apiKey, noBody, true, writesNothing, "Read a file of a container, or list a folder", c.ServeGetFile},
 		{"PUT", box + "/files/{path...}", apiKey, file, true, writesSome, "Write a file of a container", c.ServePutFile},
