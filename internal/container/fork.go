@@ -43,7 +43,7 @@ func (l *Lease) fork(ctx context.Context) (*Container, error) {
 		return nil, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
 	}
 	if s.AdmitNew != nil {
-		if err := s.AdmitNew(); err != nil {
+		if err := s.AdmitNew(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -141,7 +141,7 @@ func (l *Lease) ensure(ctx context.Context) error {
 	if l.c != nil {
 		return nil
 	}
-	c, err := l.s.newContainer(l.caller, "", 0)
+	c, err := l.s.newContainer(ctx, l.caller, "", 0)
 	if err != nil {
 		return err
 	}

@@ -35,8 +35,9 @@ type live struct {
 	ws     *sandbox.Workspace // attached; outlives sandboxes that died
 	hold   func()             // gives back the hold on the image
 	closed bool               // the container is being deleted: no sandbox is started any more
-	dirty  bool               // used since the last sync began
-	saving *saving            // a sync that runs, perhaps longer than the turn that began it
+	use    memoryUse
+	dirty  bool    // used since the last sync began
+	saving *saving // a sync that runs, perhaps longer than the turn that began it
 
 	frozen    bool
 	noFreeze  bool // freezing failed since the last use
@@ -188,6 +189,11 @@ func (l *Lease) start(ctx context.Context) (*sandbox.Sandbox, error) {
 			return nil, err
 		}
 	}
+	leave, err := s.enter(ctx, c.Owner.AppID)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	img, err := s.Image(c.RootFS)
 	if err != nil {
 		// The container asked for this image when it was made, so its absence is the server's fault.
@@ -326,6 +332,7 @@ func capacity(err error) error {
 const (
 	whyDied     = "died"
 	whyIdle     = "idle"
+	whyRoom     = "room" // for somebody else's
 	whyExpired  = "expired"
 	whyDeleted  = "deleted"
 	whyShutdown = "shutdown"
@@ -347,6 +354,9 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 		v.mu.Lock()
 		v.sb, v.hold, v.frozen = nil, nil, false
 		v.mu.Unlock()
+		if s.Admission != nil {
+			s.Admission.changed()
+		}
 		s.log().InfoContext(ctx, "sandbox ended", "container_id", v.id, "why", why, "reason", reason)
 	}
 	if why == whyDied || ws == nil {

@@ -48,10 +48,12 @@ type Service struct {
 	// MaxFile bounds an output file, and a file that the direct door takes or gives; 0 = 500 MiB.
 	MaxFile int64
 
+	// Admission decides when memory carries another sandbox; nil = always.
+	Admission *Admission
 	// Admit is asked before a sandbox is made; an error refuses it (wire.Overloaded). nil = everything is admitted.
 	Admit func(ctx context.Context) error
 	// AdmitNew is asked before a container is made. nil = always.
-	AdmitNew func() error
+	AdmitNew func(ctx context.Context) error
 
 	Now func() time.Time // nil = time.Now
 	Log *slog.Logger     // nil = discard
@@ -85,7 +87,7 @@ type CreateParams struct {
 
 // Create makes a container and loads the given files. It returns after the files can be seen inside.
 func (s *Service) Create(ctx context.Context, caller tenant.Caller, p CreateParams) (*Container, error) {
-	c, err := s.newContainer(caller, p.RootFS, p.ExpiresAfter)
+	c, err := s.newContainer(ctx, caller, p.RootFS, p.ExpiresAfter)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +120,7 @@ func (s *Service) Create(ctx context.Context, caller tenant.Caller, p CreatePara
 }
 
 // newContainer checks the parameters and fills a row; it writes nothing.
-func (s *Service) newContainer(caller tenant.Caller, image string, ttl time.Duration) (*Container, error) {
+func (s *Service) newContainer(ctx context.Context, caller tenant.Caller, image string, ttl time.Duration) (*Container, error) {
 	if ttl == 0 {
 		ttl = or(s.IdleTTL, defaultIdleTTL)
 	} else if ttl < MinExpiresAfter || ttl > or(s.MaxAge, defaultMaxAge) {
@@ -130,7 +132,7 @@ func (s *Service) newContainer(caller tenant.Caller, image string, ttl time.Dura
 		return nil, err
 	}
 	if s.AdmitNew != nil {
-		if err := s.AdmitNew(); err != nil {
+		if err := s.AdmitNew(ctx); err != nil {
 			return nil, err
 		}
 	}

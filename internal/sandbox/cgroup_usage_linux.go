@@ -24,6 +24,7 @@ func (g *Cgroup) Usage() (Usage, error) {
 		read(&u.CPU, g.v2, "cpu.stat", "usage_usec")
 		read(&u.Throttled, g.v2, "cpu.stat", "throttled_usec")
 		read(&u.Memory, g.v2, "memory.current", "")
+		read(&u.Reclaimable, g.v2, "memory.stat", "inactive_file")
 		read(&u.MemoryPeak, g.v2, "memory.peak", "")
 		read(&u.OOMKills, g.v2, "memory.events", "oom_kill")
 		read(&u.Processes, g.v2, "pids.current", "")
@@ -39,6 +40,7 @@ func (g *Cgroup) Usage() (Usage, error) {
 	read(&u.Throttled, g.dir("cpu"), "cpu.stat", "throttled_time")
 	u.Throttled /= 1000
 	read(&u.Memory, g.dir("memory"), "memory.usage_in_bytes", "")
+	read(&u.Reclaimable, g.dir("memory"), "memory.stat", "total_inactive_file")
 	read(&u.MemoryPeak, g.dir("memory"), "memory.max_usage_in_bytes", "")
 	read(&u.OOMKills, g.dir("memory"), "memory.oom_control", "oom_kill")
 	read(&u.Processes, g.dir("pids"), "pids.current", "")

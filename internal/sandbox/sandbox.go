@@ -80,6 +80,7 @@ type Usage struct {
 	CPU          int64 // microseconds of processor time, of reaped and unreaped processes
 	Throttled    int64 // microseconds in which the CPU limit held it back
 	Memory       int64 // bytes now, page cache and tmpfs included
+	Reclaimable  int64 // of Memory, the cache that the kernel takes back first
 	MemoryPeak   int64 // bytes
 	Processes    int64 // processes and threads now
 	OOMKills     int64 // processes that the memory limit killed

@@ -87,9 +87,8 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 }
 
 func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
-	driver, err := drivers.New(or(cfg.Sandbox.Driver, "auto"), drivers.Options{
-		Host: sandbox.Host{ID: p.data.instance, RunDir: p.data.file("run"), CgroupParent: cfg.Sandbox.CgroupParent, Log: log},
-	})
+	host := sandbox.Host{ID: p.data.instance, RunDir: p.data.file("run"), CgroupParent: cfg.Sandbox.CgroupParent, Log: log}
+	driver, err := drivers.New(or(cfg.Sandbox.Driver, "auto"), drivers.Options{Host: host})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoSandbox, err) // the driver beside an error is not one to close
 	}
@@ -113,7 +112,11 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	if err := p.driver.Sweep(ctx); err != nil {
 		return fmt.Errorf("sweep what the run before left: %w", err)
 	}
-	p.guard = &guard{data: p.data.path, reserve: cfg.Sandbox.MemoryReserve}
+	p.guard = &guard{data: p.data.path, log: log}
+	p.guard.crowded, p.guard.full = cfg.Disk.levels()
+	if p.containers.Admission, err = cfg.Sandbox.admission(host, p.driver.Name()); err != nil {
+		return err
+	}
 	p.containers.Driver = p.driver
 	p.containers.Workspaces = &sandbox.Workspaces{Dir: p.data.file("workspaces"), Log: log}
 	p.containers.RootFS = &rootfs.Store{Dir: cfg.RootFS}
@@ -229,6 +232,18 @@ func (s *Sandbox) limits() sandbox.Limits {
 		MemoryBytes: s.MemoryBytes, CPUs: s.CPUs, Processes: s.Processes, DiskBytes: s.DiskBytes, Inodes: s.Inodes,
 		FileBytes: s.FileBytes, OpenFiles: s.OpenFiles, Wall: s.Wall, OutputBytes: s.OutputBytes,
 	}.WithDefaults()
+}
+
+// admission lets sandboxes start as memory allows.
+func (s *Sandbox) admission(host sandbox.Host, driver string) (*container.Admission, error) {
+	memory, err := sandbox.NewMemory(host)
+	if err != nil {
+		return nil, err
+	}
+	return &container.Admission{
+		Memory: memory.Read, Pressure: memory.Pressure, MaxPressure: s.MaxPressure, Reserve: s.MemoryReserve,
+		Share: container.ShareOf(driver), Wait: s.QueueWait,
+	}, nil
 }
 
 // close gives everything back, the last opened first. A nil part was never opened.

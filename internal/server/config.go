@@ -29,6 +29,7 @@ type Config struct {
 	Anthropic Anthropic         `yaml:"anthropic"`
 	Upstreams []Upstream        `yaml:"upstreams"`
 	Container ContainerSettings `yaml:"container"`
+	Disk      DiskSettings      `yaml:"disk"`
 	File      FileSettings      `yaml:"file"`
 	Messages  MessagesSettings  `yaml:"messages"`
 
@@ -69,6 +70,11 @@ type Sandbox struct {
 	CgroupParent string `yaml:"cgroup_parent"`
 	// MemoryReserve is what sandboxes must leave to the host; 0 = the larger of 2 GiB and 10 %, at most a quarter.
 	MemoryReserve int64 `yaml:"memory_reserve"`
+	// MaxPressure is the share of time, in percent, that work on this machine may wait for memory (some avg10 of
+	// /proc/pressure/memory); from there on no sandbox starts.
+	MaxPressure float64 `yaml:"max_pressure"`
+	// QueueWait is how long the start of a sandbox waits for memory before the answer is 529.
+	QueueWait time.Duration `yaml:"queue_wait"`
 }
 
 // TLS of the API listener. Beyond loopback one of the two forms is required.
@@ -105,6 +111,17 @@ type ContainerSettings struct {
 	SweepEvery  time.Duration `yaml:"sweep_every"`
 }
 
+// DiskSettings say how full the file system of the data folder may become.
+type DiskSettings struct {
+	CrowdedPercent float64 `yaml:"crowded_percent"` // from here on no uploads and no new containers
+	FullPercent    float64 `yaml:"full_percent"`    // from here on reads and deletes only
+}
+
+// levels are the shares of the two settings.
+func (d DiskSettings) levels() (crowded, full float64) {
+	return or(d.CrowdedPercent, 85) / 100, or(d.FullPercent, 95) / 100
+}
+
 // FileSettings of the Files API.
 type FileSettings struct {
 	MaxBytes            int64 `yaml:"max_bytes"`            // one file
@@ -125,7 +142,8 @@ func DefaultConfig() Config {
 		Listen:  "127.0.0.1:8787",
 		Data:    defaultData(),
 		RootFS:  defaultRootFS(),
-		Sandbox: Sandbox{Driver: "auto"},
+		Sandbox: Sandbox{Driver: "auto", MaxPressure: 25, QueueWait: 30 * time.Second},
+		Disk:    DiskSettings{CrowdedPercent: 85, FullPercent: 95},
 		Container: ContainerSettings{
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,
 			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second,

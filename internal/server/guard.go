@@ -3,94 +3,99 @@ package server
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
+	"log/slog"
+	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
-// guard keeps the host alive: it refuses work that memory or disk cannot carry, with an answer that clients retry.
+// guard keeps the disk from filling up: it refuses what would write, with an answer that clients retry. Memory is the
+// business of container.Admission.
 type guard struct {
-	data    string // the data folder, whose file system fills
-	reserve int64  // memory that sandboxes leave free; 0 = reserveFor
-	// diskUsed and memory are replaced by tests.
+	data string // the data folder, whose file system fills
+	// crowded is the share of the disk from which on nothing new is taken, full that from which on nothing is written.
+	crowded, full float64
+	// diskUsed is replaced by tests; nil = sandbox.DiskUsed.
 	diskUsed func(dir string) (float64, error)
-	memory   func() (total, available int64, err error)
+	log      *slog.Logger // nil = discard
+
+	refused atomic.Int64 // requests
+	state   atomic.Int32 // the diskState that was logged last
 }
+
+// diskState is how full the disk is, in the terms of the settings.
+type diskState int32
 
 const (
-	diskFull     = 0.95 // reads and deletes only
-	diskCrowded  = 0.85 // no new uploads and containers
-	sandboxShare = 24 << 20
-	retryFull    = time.Minute
-	retryMemory  = 5 * time.Second
+	diskFine diskState = iota
+	diskCrowded
+	diskFull
 )
 
-// reserveFor is what the host keeps: 2 GiB or a tenth, but never more than a quarter of a small machine.
-func reserveFor(total int64) int64 { return min(max(2<<30, total/10), total/4) }
-
-// admitSandbox is asked before a sandbox starts. Available memory counts what all sandboxes use now; limits are not
-// summed, since most of them are never reached.
-func (g *guard) admitSandbox(context.Context) error {
-	if err := g.admitWrite(); err != nil {
-		return err
-	}
-	read := g.memory
-	if read == nil {
-		read = readMemory
-	}
-	total, available, err := read()
-	if err != nil {
-		return fmt.Errorf("read memory: %w", err)
-	}
-	if available-sandboxShare < or(g.reserve, reserveFor(total)) {
-		return wire.Overloaded(retryMemory, "The server has no memory for another sandbox at the moment.").WithCode("memory_full")
-	}
-	return nil
+func (d diskState) String() string {
+	return [...]string{"fine", "crowded: no new uploads and containers", "full: reads and deletes only"}[d]
 }
 
+const retryFull = time.Minute
+
+// admitSandbox is asked before a sandbox starts, which writes.
+func (g *guard) admitSandbox(ctx context.Context) error { return g.admitWrite(ctx) }
+
 // admitNew is asked before a container is made or a file uploaded.
-func (g *guard) admitNew() error { return g.disk(diskCrowded) }
+func (g *guard) admitNew(ctx context.Context) error { return g.disk(ctx, diskCrowded) }
 
 // admitWrite is asked before anything that may write.
-func (g *guard) admitWrite() error { return g.disk(diskFull) }
+func (g *guard) admitWrite(ctx context.Context) error { return g.disk(ctx, diskFull) }
 
-func (g *guard) disk(limit float64) error {
-	used := g.diskUsed
-	if used == nil {
-		used = sandbox.DiskUsed
-	}
-	f, err := used(g.data)
+func (g *guard) disk(ctx context.Context, least diskState) error {
+	used, state, err := g.look(ctx)
 	if err != nil {
 		return fmt.Errorf("read disk usage: %w", err)
 	}
-	if f < limit {
+	if state < least {
 		return nil
 	}
-	return wire.Overloaded(retryFull, "The server's disk is %.0f %% full; until there is room it takes no more data.", f*100).WithCode("disk_full")
+	g.refused.Add(1)
+	what := "takes no new files and containers"
+	if state == diskFull {
+		what = "takes no more data; reading and deleting work"
+	}
+	return wire.Overloaded(retryFull, "The server's disk is %.0f %% full; until there is room it %s.", used*100, what).WithCode("disk_full")
 }
 
-func readMemory() (total, available int64, err error) {
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, 0, err
+// look reads how full the disk is, and logs each change of what that means.
+func (g *guard) look(ctx context.Context) (used float64, state diskState, err error) {
+	read := g.diskUsed
+	if read == nil {
+		read = sandbox.DiskUsed
 	}
-	if total, err = memoryLine(b, "MemTotal"); err != nil {
-		return 0, 0, err
+	if used, err = read(g.data); err != nil {
+		return 0, diskFine, err
 	}
-	available, err = memoryLine(b, "MemAvailable")
-	return total, available, err
-}
-
-func memoryLine(meminfo []byte, name string) (int64, error) {
-	for line := range strings.Lines(string(meminfo)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			return n << 10, err
+	switch {
+	case used >= g.full:
+		state = diskFull
+	case used >= g.crowded:
+		state = diskCrowded
+	}
+	if before := diskState(g.state.Swap(int32(state))); before != state && g.log != nil {
+		level := slog.LevelWarn
+		if state == diskFine {
+			level = slog.LevelInfo
 		}
+		g.log.Log(ctx, level, "disk", "state", state.String(), "used_percent", int(used*100))
 	}
-	return 0, fmt.Errorf("/proc/meminfo has no %s", name)
+	return used, state, nil
+}
+
+// used is for the metric; what cannot be read shows as NaN.
+func (g *guard) used() float64 {
+	used, _, err := g.look(context.Background()) //nolint:forbidigo // a metric has no context
+	if err != nil {
+		return math.NaN()
+	}
+	return used
 }

@@ -1,8 +1,19 @@
 package server
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -14,13 +25,16 @@ func TestDiskGuardRefusesBulkFirstThenEveryWrite(t *testing.T) {
 	}{
 		{0.5, true, true}, {0.84, true, true}, {0.85, false, true}, {0.94, false, true}, {0.95, false, false},
 	} {
-		g := &guard{diskUsed: func(string) (float64, error) { return tt.used, nil }}
-		if got := g.admitNew() == nil; got != tt.bulk {
+		g := &guard{crowded: 0.85, full: 0.95, diskUsed: func(string) (float64, error) { return tt.used, nil }}
+		if got := g.admitNew(t.Context()) == nil; got != tt.bulk {
 			t.Errorf("at %.2f new data admitted: %v", tt.used, got)
 		}
-		err := g.admitWrite()
+		err := g.admitWrite(t.Context())
 		if (err == nil) != tt.some {
 			t.Errorf("at %.2f write admitted: %v", tt.used, err)
+		}
+		if got := g.admitSandbox(t.Context()) == nil; got != tt.some {
+			t.Errorf("at %.2f sandbox admitted: %v", tt.used, got)
 		}
 		if e := wire.AsError(err); err != nil && (e.HTTPStatus() != 529 || e.RetryAfter == 0) {
 			t.Errorf("refusal is %+v", e)
@@ -28,33 +42,118 @@ func TestDiskGuardRefusesBulkFirstThenEveryWrite(t *testing.T) {
 	}
 }
 
-func TestMemoryGuardKeepsTheReserve(t *testing.T) {
+func TestDiskGuardLogsEachChangeOnce(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		total, available, reserve int64
-		ok                        bool
-	}{
-		{32 << 30, 16 << 30, 0, true},
-		{32 << 30, 3 << 30, 0, false}, // a tenth of 32 GiB
-		{4 << 30, 2 << 30, 0, true},   // at most a quarter
-		{4 << 30, 1 << 30, 0, false},
-		{32 << 30, 1 << 30, 512 << 20, true},
-	} {
-		g := &guard{
-			reserve:  tt.reserve,
-			diskUsed: func(string) (float64, error) { return 0, nil },
-			memory:   func() (int64, int64, error) { return tt.total, tt.available, nil },
+	var log bytes.Buffer
+	used := 0.1
+	g := &guard{
+		crowded: 0.85, full: 0.95, diskUsed: func(string) (float64, error) { return used, nil },
+		log: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	for _, used = range []float64{0.1, 0.9, 0.91, 0.96, 0.97, 0.2, 0.2} {
+		_ = g.admitNew(t.Context()) // the log is what counts here
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 3 {
+		t.Errorf("%d lines for three changes:\n%s", lines, log.String())
+	}
+	if n := g.refused.Load(); n != 4 {
+		t.Errorf("%d refusals counted, want 4", n)
+	}
+}
+
+// A server whose disk fills up stops what would fill it further, step by step, and comes back by itself.
+func TestServerOnADiskThatFills(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Data = smallDisk(t)
+	s := start(t, cfg)
+	id := s.container(s.key)
+	file, box := s.upload(s.key, "kept.txt", "kept"), "/airlock/v1/containers/"+id
+	command := map[string]any{"command": "true"}
+	s.answers("POST", box+"/exec", command, 200)
+
+	fill(t, cfg.Data, 0.86)
+	s.answers("POST", "/airlock/v1/containers", map[string]any{}, 529)
+	s.answers("POST", box+"/fork", nil, 529)
+	s.answers("POST", "/v1/files", nil, 529)
+	s.answers("POST", box+"/exec", command, 200)
+
+	fill(t, cfg.Data, 0.96)
+	s.answers("POST", box+"/exec", command, 529)
+	s.answers("PUT", box+"/files/workspace/x", strings.NewReader("x"), 529)
+	s.answers("GET", "/v1/files/"+file, nil, 200)
+	s.answers("GET", box, nil, 200)
+	s.answers("DELETE", "/v1/files/"+file, nil, 200)
+
+	fill(t, cfg.Data, 0.3)
+	s.answers("POST", box+"/exec", command, 200)
+	s.answers("DELETE", box, nil, 200)
+}
+
+func (r *running) answers(method, path string, body any, want int) {
+	r.t.Helper()
+	resp := r.do(method, path, r.key, body)
+	if resp.StatusCode != want {
+		b, _ := io.ReadAll(resp.Body)
+		r.t.Errorf("%s %s: %d, want %d: %s", method, path, resp.StatusCode, want, b)
+	}
+	if want == 529 && resp.Header.Get("retry-after") == "" {
+		r.t.Errorf("%s %s: no retry-after", method, path)
+	}
+}
+
+// fill makes a disk full to a share of its size.
+func fill(t *testing.T, dir string, share float64) {
+	t.Helper()
+	name := filepath.Join(dir, "fill")
+	if err := os.RemoveAll(name); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for {
+		used, err := sandbox.DiskUsed(dir)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := g.admitSandbox(t.Context()); (err == nil) != tt.ok {
-			t.Errorf("%+v: %v", tt, err)
+		if used >= share {
+			return
+		}
+		if err := unix.Fallocate(int(f.Fd()), 0, size(t, f), 256<<10); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
 
-func TestMemoryOfThisHostIsRead(t *testing.T) {
-	t.Parallel()
-	total, available, err := readMemory()
-	if err != nil || available <= 0 || available > total {
-		t.Errorf("total %d, available %d, %v", total, available, err)
+func size(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
 	}
+	return info.Size()
+}
+
+// smallDisk is a file system of 128 MiB on a loop device, mounted for the time of the test.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	image, at := filepath.Join(dir, "image"), filepath.Join(dir, "disk")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 128<<20), os.Mkdir(at, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", image}, {"mount", "-o", "loop", image, at}} {
+		if out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", argv, err, out)
+		}
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(at, 0); err != nil {
+			t.Errorf("unmount: %v", errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)))
+		}
+	})
+	return at
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -40,6 +41,27 @@ func newMetrics(sandboxes func() int) *serverMetrics {
 	m.registry.MustRegister(m.requests, m.seconds, m.inFlight, live,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// watchRoom shows what memory and disk have no room for.
+func (m *serverMetrics) watchRoom(a *container.Admission, g *guard) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "airlock_admission_waiting_count", Help: "Sandboxes that wait for memory to start.",
+		}, func() float64 { return float64(a.Waiting()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "airlock_disk_refused_total", Help: "Requests refused because the disk of the data folder is filling up.",
+		}, func() float64 { return float64(g.refused.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "airlock_disk_used_ratio", Help: "Share of the disk of the data folder that is in use.",
+		}, g.used),
+	)
+	for reason := range a.Refused() {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "airlock_admission_refused_total", Help: "Sandboxes that were not started, by what was lacking.",
+			ConstLabels: prometheus.Labels{"reason": reason},
+		}, func() float64 { return float64(a.Refused()[reason]) }))
+	}
 }
 
 // measure counts a route. Its labels come from the table and the status alone, so their number is bounded.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -37,7 +38,7 @@ func (s *Server) serve(route Route) http.Handler {
 		if r.ContentLength > route.Limit && route.Limit != noBody {
 			return tooLarge(route.Limit)
 		}
-		if err := s.checkDisk(route.Writes); err != nil {
+		if err := s.checkDisk(r.Context(), route.Writes); err != nil {
 			return err
 		}
 		return route.Handler(w, r, caller)
@@ -51,12 +52,12 @@ func (s *Server) authenticate(r *http.Request, kind tenant.Kind) (tenant.Caller,
 	return s.parts.tenants.Authenticate(r, kind)
 }
 
-func (s *Server) checkDisk(w writes) error {
+func (s *Server) checkDisk(ctx context.Context, w writes) error {
 	switch w {
 	case writesBulk:
-		return s.parts.guard.admitNew()
+		return s.parts.guard.admitNew(ctx)
 	case writesSome:
-		return s.parts.guard.admitWrite()
+		return s.parts.guard.admitWrite(ctx)
 	case writesNothing:
 	}
 	return nil

@@ -41,6 +41,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("tls.behind_proxy: %q is not a network like 10.0.0.0/8", c.TLS.BehindProxy)
 		}
 	}
+	if err := c.checkRoom(); err != nil {
+		return err
+	}
 	switch c.LogLevel {
 	case "", "debug", "info", "warn", "error":
 	default:
@@ -50,6 +53,24 @@ func (c *Config) Validate() error {
 	case "", "text", "json":
 	default:
 		return fmt.Errorf("log_format: %q is not text or json", c.LogFormat)
+	}
+	return nil
+}
+
+// checkRoom refuses levels of memory and disk that cannot be meant.
+func (c *Config) checkRoom() error {
+	crowded, full := c.Disk.levels()
+	if crowded <= 0 || crowded > full || full > 1 {
+		return fmt.Errorf("disk.crowded_percent, disk.full_percent: %g and %g are not two shares of a disk in this order, above 0 and at most 100",
+			crowded*100, full*100)
+	}
+	switch {
+	case c.Sandbox.MaxPressure < 0:
+		return fmt.Errorf("sandbox.max_pressure: %g percent is below 0", c.Sandbox.MaxPressure)
+	case c.Sandbox.QueueWait < 0:
+		return fmt.Errorf("sandbox.queue_wait: %s is below 0", c.Sandbox.QueueWait)
+	case c.Sandbox.MemoryReserve < 0:
+		return fmt.Errorf("sandbox.memory_reserve: %d bytes is below 0", c.Sandbox.MemoryReserve)
 	}
 	return nil
 }

@@ -53,6 +53,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		cfg: cfg, log: log, parts: p, cut: make(chan struct{}),
 		metrics: newMetrics(p.containers.LiveCount),
 	}
+	s.metrics.watchRoom(p.containers.Admission, p.guard)
 	p.containers.Start(ctx)
 	s.sweeps.start(ctx, log, p.files.Sweep, p.tenants.Sweep)
 	return s, nil

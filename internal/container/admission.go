@@ -1,0 +1,331 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// Admission lets sandboxes start as far as memory carries them. Who cannot start at once waits, in turns between the
+// apps, until a sandbox ends, an idle one could be put away, or the time is over. Fields are set before the first use.
+type Admission struct {
+	// Memory reads what sandboxes can have in all, and what of it is free or can be freed, in bytes.
+	Memory func() (total, available int64, err error)
+	// Pressure reads the share of time that work waits for memory, in percent. nil = not watched.
+	Pressure func() (percent float64, err error)
+	// MaxPressure is the pressure at which no sandbox starts; 0 = 25.
+	MaxPressure float64
+	// Reserve is the memory that sandboxes leave to the server and to others; 0 = ReserveFor.
+	Reserve int64
+	// Share is what a sandbox counts at least; 0 = 24 MiB.
+	Share int64
+	// Wait is how long a start may wait; 0 = 30 s.
+	Wait time.Duration
+	// Spares counts the sandboxes that are kept ready without a container, Drain gives one of them up and reports whether
+	// there was one. nil = there are none.
+	Spares func() int
+	Drain  func(ctx context.Context) bool
+
+	refused [2]atomic.Int64 // by lack
+
+	mu      sync.Mutex
+	queues  map[string][]*ticket // of the apps that wait; never an empty one
+	ring    []string             // the same apps, the next first
+	starts  int                  // admitted, and not yet among the crowd's sandboxes
+	pumping bool
+	wake    chan struct{} // one token: something has changed; made with the first ticket
+}
+
+// crowd are the sandboxes that memory carries already.
+type crowd interface {
+	count() int
+	// uses is what each of them uses; it may be a second old.
+	uses(ctx context.Context) []int64
+	// evict ends the one that can be missed most and reports whether there was one. Nobody's work is cut off.
+	evict(ctx context.Context) bool
+}
+
+const (
+	shareNative = 24 << 20
+	shareGvisor = 40 << 20
+
+	defaultMaxPressure   = 25
+	defaultAdmissionWait = 30 * time.Second
+	// admissionPoll is how often memory is looked at while somebody waits: it also changes without our doing.
+	admissionPoll  = 250 * time.Millisecond
+	admissionRetry = 5 * time.Second
+)
+
+// lack is what a sandbox cannot start for.
+type lack int
+
+const (
+	lackMemory lack = iota
+	lackCalm
+)
+
+func (l lack) String() string {
+	if l == lackCalm {
+		return "pressure"
+	}
+	return "memory"
+}
+
+// ticket is one start that waits.
+type ticket struct {
+	app     string
+	done    chan struct{} // closed when it may start, or err is set
+	judged  chan struct{} // closed when it was found that it cannot start now
+	refused bool          // judged is closed
+	why     lack          // set before judged is closed, guarded by the mutex later
+	err     error
+}
+
+// ReserveFor is what sandboxes leave of a machine's memory: 2 GiB or a tenth, but never more than a quarter of a small one.
+func ReserveFor(total int64) int64 { return min(max(2<<30, total/10), total/4) }
+
+// carries reports whether memory carries one more sandbox beside those that use so much, and those that are starting.
+// Each counts what it uses, at least its share; limits are not summed, since most of them are never reached. Memory that
+// others on the machine use is not there for sandboxes.
+func carries(total, available, reserve, share int64, uses []int64, starting int) bool {
+	var used, sum int64
+	for _, u := range uses {
+		used += u
+		sum += max(u, share)
+	}
+	return sum+int64(starting+1)*share <= min(total, available+used)-reserve
+}
+
+// plenty is a cheap way to the same answer, without a look at every sandbox: none of them counts more than its use and a
+// share.
+func plenty(total, available, reserve, share int64, sandboxes, starting int) bool {
+	return int64(sandboxes+starting+1)*share <= min(total, available)-reserve
+}
+
+// enter waits until one more sandbox of an app may start. leave is called when the crowd counts it, or when nothing came of
+// it. Errors: wire.Overloaded when the wait is over, the cause of ctx, or what kept memory from being read.
+func (a *Admission) enter(ctx context.Context, app string, others crowd) (leave func(), err error) {
+	t := &ticket{app: app, done: make(chan struct{}), judged: make(chan struct{})}
+	a.queue(ctx, t, others)
+	timer := time.NewTimer(or(a.Wait, defaultAdmissionWait))
+	defer timer.Stop()
+	select {
+	case <-t.done:
+		return a.leave, t.err
+	case <-ctx.Done():
+	case <-timer.C:
+		select { // a short wait ends only after somebody looked
+		case <-t.done:
+			return a.leave, t.err
+		case <-t.judged:
+		case <-ctx.Done():
+		}
+	}
+	if !a.giveUp(t) {
+		return a.leave, t.err // it came just now
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, a.refusal(t.why)
+}
+
+func (a *Admission) refusal(why lack) error {
+	a.refused[why].Add(1)
+	if why == lackCalm {
+		return wire.Overloaded(admissionRetry, "The server's memory is under pressure; it starts no sandbox at the moment.").WithCode("memory_pressure")
+	}
+	return wire.Overloaded(admissionRetry, "The server has no memory for another sandbox at the moment.").WithCode("memory_full")
+}
+
+// Waiting is how many starts wait now.
+func (a *Admission) Waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for _, q := range a.queues {
+		n += len(q)
+	}
+	return n
+}
+
+// Refused counts the starts that were refused, by what was lacking.
+func (a *Admission) Refused() map[string]int64 {
+	return map[string]int64{lackMemory.String(): a.refused[lackMemory].Load(), lackCalm.String(): a.refused[lackCalm].Load()}
+}
+
+// Spare reports whether memory carries a sandbox that nobody asked for: one more than that, and nobody waiting.
+func (a *Admission) Spare(ctx context.Context, others crowd) bool {
+	a.mu.Lock()
+	starting, waiting := a.starts, len(a.ring) > 0
+	a.mu.Unlock()
+	if waiting {
+		return false
+	}
+	_, ok, err := a.judge(ctx, others, starting+1)
+	return ok && err == nil
+}
+
+// changed lets those who wait look again.
+func (a *Admission) changed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.poke()
+}
+
+func (a *Admission) poke() {
+	if a.wake == nil {
+		return
+	}
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (a *Admission) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.starts--
+}
+
+func (a *Admission) queue(ctx context.Context, t *ticket, others crowd) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.wake == nil {
+		a.wake, a.queues = make(chan struct{}, 1), make(map[string][]*ticket)
+	}
+	if len(a.queues[t.app]) == 0 {
+		a.ring = append(a.ring, t.app)
+	}
+	a.queues[t.app] = append(a.queues[t.app], t)
+	if !a.pumping {
+		a.pumping = true
+		go a.pump(context.WithoutCancel(ctx), others) // ends with the last ticket
+	}
+}
+
+// giveUp takes a ticket back; false if it was answered meanwhile.
+func (a *Admission) giveUp(t *ticket) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.Index(a.queues[t.app], t)
+	if i < 0 {
+		return false
+	}
+	a.take(t.app, i)
+	a.poke() // the pump ends with the last ticket
+	return true
+}
+
+// take removes a ticket; the mutex is held.
+func (a *Admission) take(app string, i int) {
+	a.queues[app] = slices.Delete(a.queues[app], i, i+1)
+	if len(a.queues[app]) == 0 {
+		delete(a.queues, app)
+		a.ring = slices.Delete(a.ring, slices.Index(a.ring, app), slices.Index(a.ring, app)+1)
+	}
+}
+
+// pump answers the tickets, until there is none.
+func (a *Admission) pump(ctx context.Context, others crowd) {
+	poll := time.NewTicker(admissionPoll)
+	defer poll.Stop()
+	for {
+		starting, more := a.peek()
+		if !more {
+			return
+		}
+		why, ok, err := a.judge(ctx, others, starting)
+		switch {
+		case ok || err != nil:
+			a.answer(err)
+			continue
+		case why == lackMemory && a.makeRoom(ctx, others):
+			continue
+		case why == lackCalm:
+			// One at a time: the pressure that is measured falls only seconds after its reason.
+			a.makeRoom(ctx, others)
+		}
+		a.refuse(why)
+		select {
+		case <-a.wake:
+		case <-poll.C:
+		}
+	}
+}
+
+// peek says how many sandboxes are starting, and whether somebody waits. If nobody does the pump has ended.
+func (a *Admission) peek() (starting int, more bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pumping = len(a.ring) > 0
+	return a.starts, a.pumping
+}
+
+// judge reports whether one more sandbox can start now, and if not for lack of what.
+func (a *Admission) judge(ctx context.Context, others crowd, starting int) (why lack, ok bool, err error) {
+	if a.Pressure != nil {
+		p, err := a.Pressure()
+		if err != nil {
+			return 0, false, fmt.Errorf("read memory pressure: %w", err)
+		}
+		if p >= or(a.MaxPressure, defaultMaxPressure) {
+			return lackCalm, false, nil
+		}
+	}
+	total, available, err := a.Memory()
+	if err != nil {
+		return 0, false, fmt.Errorf("read memory: %w", err)
+	}
+	if a.Spares != nil {
+		starting += a.Spares()
+	}
+	reserve, share := or(a.Reserve, ReserveFor(total)), or(a.Share, shareNative)
+	ok = plenty(total, available, reserve, share, others.count(), starting) ||
+		carries(total, available, reserve, share, others.uses(ctx), starting)
+	return lackMemory, ok, nil
+}
+
+// makeRoom ends one sandbox that can be missed: first those that belong to nobody.
+func (a *Admission) makeRoom(ctx context.Context, others crowd) bool {
+	return a.Drain != nil && a.Drain(ctx) || others.evict(ctx)
+}
+
+// answer lets the next ticket start, or fail; its app goes to the end of the line.
+func (a *Admission) answer(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.ring) == 0 {
+		return // given up meanwhile
+	}
+	app := a.ring[0]
+	t := a.queues[app][0]
+	a.take(app, 0)
+	if len(a.queues[app]) > 0 {
+		a.ring = append(a.ring[1:], app)
+	}
+	if t.err = err; err == nil {
+		a.starts++
+	}
+	close(t.done)
+}
+
+// refuse tells all who wait that they cannot start now.
+func (a *Admission) refuse(why lack) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, q := range a.queues {
+		for _, t := range q {
+			if t.why = why; !t.refused {
+				t.refused = true
+				close(t.judged)
+			}
+		}
+	}
+}

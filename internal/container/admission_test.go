@@ -1,0 +1,285 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+const gib = 1 << 30
+
+func TestMemoryCarriesWhatIsUsedAtLeastAShareEachLessTheReserve(t *testing.T) {
+	t.Parallel()
+	const share = 24 << 20
+	many := make([]int64, 40) // that use nothing yet
+	for _, tt := range []struct {
+		name             string
+		total, available int64
+		uses             []int64
+		starting         int
+		want             bool
+	}{
+		{"an empty server", 8 * gib, 8 * gib, nil, 0, true},
+		{"exactly the reserve is left", 2*gib + share, 2*gib + share, nil, 0, true},
+		{"a byte less than the reserve is left", 2*gib + share - 1, 2*gib + share - 1, nil, 0, false},
+		{"forty that use nothing count a share each", 2*gib + 40*share, 2*gib + 40*share, many, 0, false},
+		{"and fit where there is a share for each", 2*gib + 41*share, 2*gib + 41*share, many, 0, true},
+		{"those that are starting count", 2*gib + 2*share, 2*gib + 2*share, nil, 2, false},
+		{"one that uses much counts what it uses", 8 * gib, 2 * gib, []int64{6 * gib}, 0, false},
+		{"what others on the machine use is not there", 8 * gib, 2 * gib, nil, 0, false},
+		{"a limit is no use", 8 * gib, 7 * gib, []int64{1 * gib}, 0, true},
+		{"cache that is counted twice makes no memory", 4 * gib, 4 * gib, []int64{3 * gib}, 0, false},
+	} {
+		if got := carries(tt.total, tt.available, 2*gib, share, tt.uses, tt.starting); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+		if plenty(tt.total, tt.available, 2*gib, share, len(tt.uses), tt.starting) && !tt.want && len(tt.uses) == 0 {
+			t.Errorf("%s: the quick look says yes", tt.name)
+		}
+	}
+}
+
+func TestReserveIsTwoGiBOrATenthAndAtMostAQuarter(t *testing.T) {
+	t.Parallel()
+	for total, want := range map[int64]int64{4 * gib: gib, 8 * gib: 2 * gib, 16 * gib: 2 * gib, 40 * gib: 4 * gib} {
+		if got := ReserveFor(total); got != want {
+			t.Errorf("of %d: %d, want %d", total, got, want)
+		}
+	}
+}
+
+// host is a machine with room for a number of sandboxes of one share each.
+type host struct {
+	mu       sync.Mutex
+	room     int // shares beside the reserve
+	live     int
+	idle     int // of live, those that evict may end
+	evicted  int
+	pressure float64
+	err      error
+}
+
+func (h *host) count() int { h.mu.Lock(); defer h.mu.Unlock(); return h.live }
+
+func (h *host) uses(context.Context) []int64 { return make([]int64, h.count()) }
+
+func (h *host) evict(context.Context) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.idle == 0 {
+		return false
+	}
+	h.idle--
+	h.live--
+	h.evicted++
+	return true
+}
+
+func (h *host) set(f func(h *host)) { h.mu.Lock(); defer h.mu.Unlock(); f(h) }
+
+func (h *host) admission() *Admission {
+	return &Admission{
+		Reserve: 1, Share: 100,
+		Memory: func() (int64, int64, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			n := int64(h.room)*100 + 1
+			return n, n, h.err
+		},
+		Pressure: func() (float64, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.pressure, nil },
+	}
+}
+
+// start enters and becomes live.
+func (h *host) start(ctx context.Context, a *Admission, app string) error {
+	leave, err := a.enter(ctx, app, h)
+	if err != nil {
+		return err
+	}
+	h.set(func(h *host) { h.live++ })
+	leave()
+	return nil
+}
+
+func TestStartsBeyondMemoryWaitAndAreRefusedAtTheirDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 2}
+		a := h.admission()
+		for range 2 {
+			if err := h.start(t.Context(), a, "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		err := h.start(t.Context(), a, "a")
+		e := wire.AsError(err)
+		if e.HTTPStatus() != 529 || e.Code != "memory_full" || e.RetryAfter == 0 || time.Since(began) != 30*time.Second {
+			t.Errorf("after %s: %+v", time.Since(began), e)
+		}
+		if got := a.Refused(); got["memory"] != 1 || got["pressure"] != 0 || a.Waiting() != 0 {
+			t.Errorf("refused %v, waiting %d", got, a.Waiting())
+		}
+	})
+}
+
+func TestStartThatWaitsBeginsWhenASandboxEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 1, live: 1}
+		a := h.admission()
+		got := make(chan error, 1)
+		go func() { got <- h.start(t.Context(), a, "a") }()
+		synctest.Wait()
+		began := time.Now()
+		h.set(func(h *host) { h.live = 0 })
+		a.changed()
+		if err := <-got; err != nil || time.Since(began) != 0 {
+			t.Errorf("%v, after %s", err, time.Since(began))
+		}
+	})
+}
+
+// A tenant with a thousand starts waiting does not delay the first of another by more than one.
+func TestQueueIsFairBetweenApps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 1, live: 1}
+		a := h.admission()
+		a.Wait = time.Hour
+		var order []string
+		var group sync.WaitGroup
+		enter := func(app string) {
+			group.Go(func() {
+				if err := h.start(t.Context(), a, app); err != nil {
+					t.Error(err)
+					return
+				}
+				h.set(func(*host) { order = append(order, app) })
+			})
+			synctest.Wait()
+		}
+		for range 1000 {
+			enter("greedy")
+		}
+		enter("modest")
+		enter("third")
+		if n := a.Waiting(); n != 1002 {
+			t.Fatalf("%d wait", n)
+		}
+		for range 1002 {
+			h.set(func(h *host) { h.live-- })
+			a.changed()
+			synctest.Wait()
+		}
+		group.Wait()
+		if len(order) != 1002 || order[0] != "greedy" || order[1] != "modest" || order[2] != "third" {
+			t.Errorf("%d started, first %v", len(order), order[:min(3, len(order))])
+		}
+	})
+}
+
+func TestIdleSandboxesMakeRoomOneByOneAndSparesFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 4, live: 3, idle: 2}
+		a := h.admission()
+		spares := 1
+		a.Spares = func() int { return spares }
+		a.Drain = func(context.Context) bool {
+			had := spares > 0
+			spares = 0
+			return had
+		}
+		var got []string
+		for range 3 {
+			if err := h.start(t.Context(), a, "a"); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(spares, h.evicted))
+		}
+		if want := "[0 0 0 1 0 2]"; fmt.Sprint(got) != want {
+			t.Errorf("spares and evicted after each start: %v, want %s", got, want)
+		}
+		if err := h.start(t.Context(), a, "a"); err == nil || wire.AsError(err).HTTPStatus() != 529 {
+			t.Errorf("nobody is left to be put away: %v", err)
+		}
+	})
+}
+
+func TestPressureStopsStartsAndPutsIdleOnesAwaySlowly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 100, live: 60, idle: 60, pressure: 25}
+		a := h.admission()
+		a.Wait = time.Second
+		err := h.start(t.Context(), a, "a")
+		if e := wire.AsError(err); e.HTTPStatus() != 529 || e.Code != "memory_pressure" {
+			t.Fatalf("got %v", err)
+		}
+		if h.evicted == 0 || h.evicted > 6 {
+			t.Errorf("%d sandboxes put away in a second", h.evicted)
+		}
+		a.Wait = time.Minute
+		got := make(chan error, 1)
+		go func() { got <- h.start(t.Context(), a, "a") }()
+		synctest.Wait()
+		h.set(func(h *host) { h.pressure = 24.9 })
+		if err := <-got; err != nil {
+			t.Errorf("when it is calm: %v", err)
+		}
+	})
+}
+
+func TestStartThatIsCanceledLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 1, live: 1}
+		a := h.admission()
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		got := make(chan error, 1)
+		go func() { got <- h.start(ctx, a, "a") }()
+		synctest.Wait()
+		cancel(gone)
+		if err := <-got; !errors.Is(err, gone) || a.Waiting() != 0 {
+			t.Errorf("%v, %d wait", err, a.Waiting())
+		}
+	})
+}
+
+func TestMemoryThatCannotBeReadStartsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 10, err: errors.New("no meminfo")}
+		a := h.admission()
+		if err := h.start(t.Context(), a, "a"); !errors.Is(err, h.err) {
+			t.Errorf("got %v", err)
+		}
+		if a.Spare(t.Context(), h) {
+			t.Error("a spare one is made")
+		}
+	})
+}
+
+// What is kept ready must not take the place of what somebody asks for.
+func TestSpareSandboxNeedsRoomForTwo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 2, live: 1}
+		a := h.admission()
+		if a.Spare(t.Context(), h) {
+			t.Error("with room for one")
+		}
+		h.set(func(h *host) { h.live = 0 })
+		if !a.Spare(t.Context(), h) {
+			t.Error("with room for two there is none")
+		}
+	})
+}

@@ -1,0 +1,135 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// useAge is how old the reading of a sandbox's memory may be.
+const useAge = time.Second
+
+// memoryUse is what a sandbox used when it was last looked at; it belongs to the admission's pump.
+type memoryUse struct {
+	bytes int64
+	at    time.Time
+}
+
+// ShareOf is what a sandbox of a driver counts at least.
+func ShareOf(driver string) int64 {
+	if driver == "gvisor" {
+		return shareGvisor
+	}
+	return shareNative
+}
+
+// enter asks for memory for one more sandbox of an app. leave is called when the sandbox runs, or will not.
+func (s *Service) enter(ctx context.Context, app string) (leave func(), err error) {
+	if s.Admission == nil {
+		return func() {}, nil
+	}
+	return s.Admission.enter(ctx, app, s)
+}
+
+// HasRoom reports whether memory carries a sandbox that is only kept ready, and nobody waits for memory.
+func (s *Service) HasRoom(ctx context.Context) bool {
+	return s.Admission == nil || s.Admission.Spare(ctx, s)
+}
+
+// count implements crowd.
+func (s *Service) count() int { return s.LiveCount() }
+
+// uses implements crowd.
+func (s *Service) uses(ctx context.Context) []int64 {
+	now := time.Now()
+	var all []int64
+	for _, v := range s.snapshot() {
+		if sb := v.sandbox(); sb != nil {
+			all = append(all, v.memory(now, func() (int64, error) {
+				u, err := sb.Usage(ctx)
+				return u.Memory - u.Reclaimable, err
+			}))
+		}
+	}
+	return all
+}
+
+// memory is what the sandbox of an entry used at most useAge ago. One that cannot be read is ending.
+func (v *live) memory(now time.Time, read func() (int64, error)) int64 {
+	v.mu.Lock()
+	use := v.use
+	v.mu.Unlock()
+	if now.Sub(use.at) < useAge {
+		return use.bytes
+	}
+	bytes, err := read()
+	if err != nil {
+		return use.bytes
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.use = memoryUse{bytes, now}
+	return bytes
+}
+
+// evict implements crowd: of the sandboxes without a turn it ends the one that was used longest ago, frozen ones first.
+// Files stay, processes and variables go, as after a long rest.
+func (s *Service) evict(ctx context.Context) bool {
+	for _, v := range s.idle() {
+		select {
+		case v.turn <- struct{}{}:
+		default:
+			continue // used since
+		}
+		gone := v.sandbox() != nil
+		if gone {
+			if err := s.endSandbox(ctx, v, whyRoom); err != nil {
+				s.log().ErrorContext(ctx, "put away idle sandbox", "container_id", v.id, "error", err)
+				gone = v.sandbox() == nil
+			} else {
+				s.forget(v)
+			}
+		}
+		<-v.turn
+		if gone {
+			return true
+		}
+	}
+	return false
+}
+
+// idle lists the entries with a sandbox and without a turn, the one to be missed most last.
+func (s *Service) idle() []*live {
+	type candidate struct {
+		v      *live
+		frozen bool
+		since  time.Time
+	}
+	var all []candidate
+	for _, v := range s.snapshot() {
+		select {
+		case v.turn <- struct{}{}:
+		default:
+			continue
+		}
+		if v.sandbox() != nil {
+			all = append(all, candidate{v, v.frozen, v.idleSince})
+		}
+		<-v.turn
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		if a.frozen != b.frozen {
+			if a.frozen {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.v.id, b.v.id))
+	})
+	out := make([]*live, len(all))
+	for i, c := range all {
+		out[i] = c.v
+	}
+	return out
+}
