@@ -40,6 +40,15 @@ guest: ## build the programs that run inside a sandbox: the guest, and the one t
 	GOOS=linux GOARCH=$(GOARCH) $(GO) build -ldflags '-s -w' -o $(GUEST) ./cmd/airlock-guest
 	GOOS=linux GOARCH=$(GOARCH) $(GO) build -trimpath -ldflags '-s -w' -o $(PROBE) ./internal/sandbox/attack/probe
 
+RUNSC_VERSION := $(shell awk '$$1 == "gvisor.dev/gvisor" {print $$2}' tools/runsc/go.mod)
+
+.PHONY: runsc
+runsc: bin/runsc ## build the pinned gVisor, bin/runsc, for sandboxes with a kernel of their own
+
+bin/runsc: tools/runsc/go.mod tools/runsc/go.sum
+	cd tools/runsc && GOOS=linux GOARCH=$(GOARCH) $(GO) build -mod=readonly -trimpath \
+	  -ldflags '-s -w -X gvisor.dev/gvisor/runsc/version.version=$(RUNSC_VERSION)' -o ../../bin/runsc gvisor.dev/gvisor/runsc
+
 .PHONY: lint
 lint: ## golangci-lint, with the version of tools/go.mod
 	$(LINT) run

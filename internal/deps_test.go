@@ -18,7 +18,7 @@ const policy = `
 bench: sandbox sandbox/attack sandbox/drivers sandbox/rootfs
 bench/soak: server server/servertest
 cmd/airlock: claude cmd/airlock/demo sandbox sandbox/attack sandbox/drivers sandbox/host sandbox/rootfs server
-cmd/airlock-guest: sandbox/guest/serve sandbox/native/setup
+cmd/airlock-guest: sandbox/guest/serve sandbox/gvisor/setup sandbox/native/setup
 blob/blobtest: blob
 claude: wire
 codeexec: claude container sandbox sandbox/guest wire
@@ -28,8 +28,10 @@ db/dbtest: db
 file: blob db tenant wire
 messages: claude codeexec container file tenant upstream wire
 sandbox: sandbox/guest
-sandbox/drivers: sandbox sandbox/native
+sandbox/drivers: sandbox sandbox/gvisor sandbox/native
 sandbox/guest/serve: sandbox/guest sandbox/guest/python
+sandbox/gvisor: sandbox sandbox/guest sandbox/guest/bin sandbox/gvisor/setup sandbox/native sandbox/native/setup sandbox/spawn
+sandbox/gvisor/setup: sandbox/native/setup
 sandbox/host: sandbox/guest/bin sandbox/rootfs
 sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup sandbox/spawn
 sandbox/attack: sandbox sandbox/guest

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -70,8 +71,8 @@ func (c *Cgroups) existing(name string) *Cgroup {
 	return g
 }
 
-// SweepRunDir removes the runtime folders of this instance.
-func (h Host) SweepRunDir() error {
+// SweepRunDir removes the runtime folders of this instance but those with the names in keep.
+func (h Host) SweepRunDir(keep ...string) error {
 	if h.RunDir == "" {
 		return nil
 	}
@@ -84,7 +85,7 @@ func (h Host) SweepRunDir() error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), h.Prefix()) {
+		if strings.HasPrefix(e.Name(), h.Prefix()) && !slices.Contains(keep, e.Name()) {
 			errs = append(errs, os.RemoveAll(filepath.Join(h.RunDir, e.Name())))
 		}
 	}

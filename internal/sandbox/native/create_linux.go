@@ -20,9 +20,16 @@ import (
 const carried = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
 	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN
 
+// instance is one sandbox.
+type instance struct {
+	spawn.Instance
+	d *Driver
+}
+
 // create makes one sandbox. What is expensive on our side runs while the child's runtime starts.
 func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
-	i := &instance{d: d, id: spec.ID, exited: make(chan struct{})}
+	i := &instance{d: d}
+	i.ID, i.Log = spec.ID, d.host.Logger()
 	conn, err := i.start(ctx, spec)
 	if err == nil {
 		err = conn.Ready(ctx)
@@ -31,7 +38,7 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 		if conn != nil {
 			_ = conn.Close() // the creation has failed already
 		}
-		return nil, i.abandon(ctx, err)
+		return nil, i.Abandon(ctx, err)
 	}
 	return sandbox.New(spec, conn, i), nil
 }
@@ -39,23 +46,23 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 // start takes the resources in the order in which abandon gives them back, and confines the child.
 func (i *instance) start(ctx context.Context, spec sandbox.Spec) (*guest.Conn, error) {
 	var err error
-	if i.lease, err = i.d.ranges.Lease(); err != nil {
+	if i.Lease, err = i.d.ranges.Lease(); err != nil {
 		return nil, err
 	}
-	if i.cgroup, err = i.d.cgroups.Create(ctx, spec.ID, spec.Limits); err != nil {
+	if i.Cgroup, err = i.d.cgroups.Create(ctx, spec.ID, spec.Limits); err != nil {
 		return nil, err
 	}
 	sock, err := i.spawn()
 	if err != nil {
 		return nil, err
 	}
-	i.d.remember(i)
+	i.d.fleet.Add(&i.Instance)
 	err = i.confine(sock, spec)
-	go i.watch()
+	i.Watch()
 	if err != nil {
 		return nil, errors.Join(err, sock.Close())
 	}
-	return guest.NewConn(&stream{UnixConn: sock}, guest.Options{Env: spawn.Environment(spec), OOMCount: i.oomCount}), nil
+	return guest.NewConn(&stream{UnixConn: sock}, guest.Options{Env: spawn.Environment(spec), OOMCount: i.OOMCount}), nil
 }
 
 // spawn starts the child, which waits on the other end of the returned socket.
@@ -82,16 +89,16 @@ func (i *instance) exec(theirs *os.File) error {
 		return err
 	}
 	defer null.Close()
-	stderr, err := i.stderr.Open()
+	stderr, err := i.Stderr.Open()
 	if err != nil {
 		return fmt.Errorf("stderr pipe: %w: %w", sandbox.ErrCapacity, err)
 	}
 	defer stderr.Close()
-	i.proc, err = i.d.spawn.Start(spawn.Child{
+	i.Proc, err = i.d.spawn.Start(spawn.Child{
 		// Nothing of the server's environment. One processor, because the guest mostly waits, and each thread less makes
 		// its start faster and the sandbox smaller.
 		Args: []string{"airlock-guest", "init"}, Env: []string{"GOMAXPROCS=1"},
-		Cgroup: i.cgroup.FD(), Range: i.lease, Files: [4]*os.File{null, null, stderr, theirs}, Caps: carried,
+		Cgroup: i.Cgroup.FD(), Range: i.Lease, Files: [4]*os.File{null, null, stderr, theirs}, Caps: carried,
 	})
 	return err
 }
@@ -125,11 +132,11 @@ func (s *stream) Write(p []byte) (int, error) {
 
 // confine puts the waiting child under its limits and tells it to build its walls.
 func (i *instance) confine(sock *net.UnixConn, spec sandbox.Spec) error {
-	if err := i.cgroup.Join(i.proc.Pid); err != nil {
+	if err := i.Cgroup.Join(i.Proc.Pid); err != nil {
 		return fmt.Errorf("join cgroups: %w", err)
 	}
 	// The child is not reaped before watch runs, so its pid cannot mean another process here.
-	userns, err := os.Open("/proc/" + strconv.Itoa(i.proc.Pid) + "/ns/user")
+	userns, err := os.Open("/proc/" + strconv.Itoa(i.Proc.Pid) + "/ns/user")
 	if err != nil {
 		return fmt.Errorf("user namespace of guest: %w", err)
 	}
@@ -153,19 +160,6 @@ func (i *instance) confine(sock *net.UnixConn, spec sandbox.Spec) error {
 		return fmt.Errorf("send setup: %w", err)
 	}
 	return nil
-}
-
-// abandon destroys what a failed creation has made and adds what the guest last wrote.
-func (i *instance) abandon(ctx context.Context, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyLimit)
-	defer cancel()
-	if err := i.Destroy(ctx); err != nil {
-		cause = fmt.Errorf("%w (and clean-up: %w)", cause, err)
-	}
-	if tail := i.stderr.Tail(); tail != "" {
-		cause = fmt.Errorf("%w; guest wrote: %s", cause, tail)
-	}
-	return cause
 }
 
 func scratch(spec sandbox.Spec) *setup.Tmpfs {

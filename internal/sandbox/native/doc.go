@@ -25,10 +25,10 @@
 //
 // # Goroutines
 //
-// instance.watch, one per sandbox, ends when the guest has been reaped; Destroy waits for it. The others are package spawn's.
+// None of its own: those of package spawn.
 //
 // # Files
 //
 // driver_linux.go the driver; create_linux.go the left-hand side above; mount_linux.go what the child gets to see;
-// instance_linux.go freeze, count, destroy; probe_linux.go the self-test; seccomp.go the filter, seccomp_args.go its rules on arguments, seccomp_table.go its lists.
+// probe_linux.go the self-test; seccomp.go the filter, seccomp_args.go its rules on arguments, seccomp_table.go its lists.
 package native

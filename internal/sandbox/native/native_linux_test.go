@@ -16,6 +16,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/sandboxtest/leftover"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
 )
 
 func TestMain(m *testing.M) {
@@ -74,22 +75,18 @@ func bareSpec(t *testing.T, id string) sandbox.Spec {
 }
 
 // guestOf is the process of the only living sandbox.
-func guestOf(t *testing.T, d *Driver) *instance {
+func guestOf(t *testing.T, d *Driver) *spawn.Instance {
 	t.Helper()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.live) != 1 {
-		t.Fatalf("%d sandboxes live, want 1", len(d.live))
+	live := d.fleet.Live()
+	if len(live) != 1 {
+		t.Fatalf("%d sandboxes live, want 1", len(live))
 	}
-	for i := range d.live {
-		return i
-	}
-	return nil
+	return live[0]
 }
 
-func proc(t *testing.T, i *instance, file string) string {
+func proc(t *testing.T, i *spawn.Instance, file string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(i.proc.Pid), file))
+	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(i.Proc.Pid), file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,13 +112,13 @@ func TestWallsStandBeforeTheFirstCommand(t *testing.T) {
 	}
 	i := guestOf(t, d)
 	limits := proc(t, i, "limits")
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", i.proc.Pid))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", i.Proc.Pid))
 	if err != nil || len(threads) == 0 {
 		t.Fatal("the guest has no thread", err)
 	}
 	for _, want := range []string{
 		"Seccomp: 2", "NoNewPrivs: 1", "CapEff: 00000000000000e3", "CapPrm: 00000000000000e3", "CapInh: 0000000000000000",
-		"CapBnd: 0000000000000000", "CapAmb: 0000000000000000", "Groups:", fmt.Sprintf("Uid: %[1]d %[1]d %[1]d %[1]d", i.lease.First),
+		"CapBnd: 0000000000000000", "CapAmb: 0000000000000000", "Groups:", fmt.Sprintf("Uid: %[1]d %[1]d %[1]d %[1]d", i.Lease.First),
 	} {
 		for _, thread := range threads {
 			status := proc(t, i, filepath.Join("task", filepath.Base(thread), "status"))
@@ -188,7 +185,7 @@ func TestSandboxHasNamespacesOfItsOwn(t *testing.T) {
 	if _, err := d.Create(t.Context(), bareSpec(t, "ns")); err != nil {
 		t.Fatal(err)
 	}
-	pid := fmt.Sprint(guestOf(t, d).proc.Pid)
+	pid := fmt.Sprint(guestOf(t, d).Proc.Pid)
 	for _, ns := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		ours, err := os.Readlink("/proc/self/ns/" + ns)
 		if err != nil {
@@ -229,11 +226,9 @@ func TestUnusableRootFailsWithItsReasonAndLeavesNothing(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.reason) {
 			t.Errorf("%s: got %v, want a word about %s", name, err, c.reason)
 		}
-		d.mu.Lock()
-		if len(d.live) != 0 {
-			t.Errorf("%s: %d sandboxes live on", name, len(d.live))
+		if live := d.fleet.Live(); len(live) != 0 {
+			t.Errorf("%s: %d sandboxes live on", name, len(live))
 		}
-		d.mu.Unlock()
 	}
 	// The name, the cgroups and the id range are free again.
 	if _, err := d.Create(t.Context(), bareSpec(t, "broken")); err != nil {
@@ -315,8 +310,8 @@ func TestCloseEndsEverySandbox(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := d.Create(t.Context(), bareSpec(t, "after")); !errors.Is(err, errClosed) {
-		t.Errorf("got %v, want errClosed", err)
+	if _, err := d.Create(t.Context(), bareSpec(t, "after")); !errors.Is(err, spawn.ErrClosed) {
+		t.Errorf("got %v, want spawn.ErrClosed", err)
 	}
 }
 
@@ -332,7 +327,7 @@ func TestGuestThatIsKilledEndsTheSandboxAndIsLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := guestOf(t, d).proc.Kill(); err != nil {
+	if err := guestOf(t, d).Proc.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	<-sb.Done()

@@ -77,8 +77,8 @@ func filter(goarch string) ([]byte, error) {
 	return encode(prog)
 }
 
-// hostFilter is the program for the machine this runs on.
-func hostFilter() ([]byte, error) { return filter(runtime.GOARCH) }
+// HostFilter is the program for the machine this runs on.
+func HostFilter() ([]byte, error) { return filter(runtime.GOARCH) }
 
 func archInfo(goarch string) (*arch.Info, error) {
 	switch goarch {

@@ -20,7 +20,10 @@ import (
 )
 
 // drivers under test; a new driver is one more line here.
-var driverNames = []string{"native"}
+var driverNames = []string{"native", "gvisor"}
+
+// runsc is what make runsc builds.
+const runsc = "../../../bin/runsc"
 
 // partVariable makes this program play a part of an attempt instead of testing; its value is "driver part".
 const partVariable = "AIRLOCK_SANDBOXTEST_PART"
@@ -60,7 +63,7 @@ func testMain(m *testing.M) int {
 
 func driverOf(name string) func(sandbox.Host) (sandbox.Driver, error) {
 	return func(host sandbox.Host) (sandbox.Driver, error) {
-		return drivers.New(name, drivers.Options{Host: host})
+		return drivers.New(name, drivers.Options{Host: host, Runsc: runsc})
 	}
 }
 

@@ -9,10 +9,11 @@
 //
 // # Goroutines
 //
-// Spawner.run, one per driver, ends in Stop. LastWords.read, one per sandbox, ends when its pipe has no writer.
+// Spawner.run, one per driver, ends in Stop. Instance.watch, one per sandbox, ends when the process has been reaped. LastWords.read, one per sandbox, ends when its pipe has no writer.
 //
 // # Files
 //
-// spawner_linux.go who starts; vfork_linux.go how; mount_linux.go the files it gets to see; spec_linux.go what a spec means
-// for it; stderr_linux.go its last words.
+// spawner_linux.go who starts; vfork_linux.go how; mount_linux.go the files it gets to see, device_linux.go its /dev; spec_linux.go what a spec means
+// for it; instance_linux.go freeze, count, destroy; fleet_linux.go all of a driver; stderr_linux.go its last words;
+// selftest_linux.go the self-test of a driver.
 package spawn

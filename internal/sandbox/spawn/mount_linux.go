@@ -2,6 +2,7 @@ package spawn
 
 import (
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -75,3 +76,15 @@ func Shift(fd int, attr uint64, userns int) error {
 	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &a)
 }
 
+// CloneFile makes a detached mount of one open file, with its own owner.
+func CloneFile(f *os.File, attr uint64) (int, error) {
+	fd, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return -1, fmt.Errorf("clone %s: %w", f.Name(), err)
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attr, Propagation: unix.MS_PRIVATE}); err != nil {
+		_ = unix.Close(fd) // the other error counts
+		return -1, fmt.Errorf("mount of %s: %w", f.Name(), err)
+	}
+	return fd, nil
+}

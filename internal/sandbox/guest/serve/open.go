@@ -6,6 +6,7 @@ import (
 	"path"
 	"runtime"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,9 @@ func as(code bool, f func() error) error {
 // become sets the file-system ids of this thread. Leaving uid 0 takes the
 // capabilities that override file permissions, coming back returns them.
 func become(id int) error {
+	if noFileIDs() {
+		return becomeEffective(id)
+	}
 	// Neither call reports failure; the second of each pair asks.
 	_ = unix.Setfsgid(id)
 	_ = unix.Setfsuid(id)
@@ -42,6 +46,25 @@ func become(id int) error {
 		return fmt.Errorf("file-system ids are %d:%d, not %d", uid, gid, id)
 	}
 	// A change of ids resets this to fs.suid_dumpable, which may be unsafe.
+	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// noFileIDs is true on a kernel (gVisor) without file-system ids.
+var noFileIDs = sync.OnceValue(func() bool {
+	_, err := unix.SetfsuidRetUid(-1)
+	return errors.Is(err, unix.ENOSYS)
+})
+
+// becomeEffective sets the effective ids of this thread instead. The real and saved ones stay 0, so that code can neither
+// signal nor trace the thread meanwhile.
+func becomeEffective(id int) error {
+	const keep = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, keep, uintptr(id), keep); errno != 0 {
+		return fmt.Errorf("effective group %d: %w", id, errno)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(id), keep); errno != 0 {
+		return fmt.Errorf("effective user %d: %w", id, errno)
+	}
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 

@@ -23,6 +23,8 @@ const (
 // procs owns all processes.
 type procs struct {
 	pid1 bool
+	// fork, if set, runs a function on the one thread that starts processes.
+	fork chan func()
 
 	score     *os.File
 	scoreErr  error
@@ -122,6 +124,9 @@ func (p *procs) idle() bool {
 func (p *procs) close() {
 	p.mu.Lock()
 	p.closed = true
+	if p.fork != nil {
+		close(p.fork)
+	}
 	p.work.Signal()
 	p.mu.Unlock()
 	if p.score != nil {

@@ -33,9 +33,17 @@ type server struct {
 // Run speaks the guest side of the frames over rw until the host closes it,
 // and returns nil then. The caller exits, which ends every process of the
 // sandbox if the guest is its PID 1; otherwise Run has killed them itself.
-func Run(rw io.ReadWriteCloser) error {
+func Run(rw io.ReadWriteCloser) error { return RunIn(rw, nil) }
+
+// RunIn is Run with a control group, the open list of its threads, in which all code is started. Nil is the guest's own.
+func RunIn(rw io.ReadWriteCloser, group *os.File) error {
 	s := &server{w: guest.NewWriter(rw), calls: map[uint64]*call{}}
 	s.procs = newProcs()
+	if group != nil {
+		if err := s.procs.forkIn(group); err != nil {
+			return err
+		}
+	}
 	s.repl = newREPL(s)
 	defer s.procs.close()
 	if err := s.w.Write(&guest.Frame{Type: guest.TypeReady, N: guest.Version}); err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +53,7 @@ func (p *procs) start(pr *program) (*proc, error) {
 	if err := p.setScore(codeOOMScore); err != nil {
 		return nil, err
 	}
-	pid, err := syscall.ForkExec(pr.path, pr.argv, attr)
+	pid, err := p.forkExec(pr.path, pr.argv, attr)
 	// A guest that stays at 500 is safe, only less likely to survive.
 	scoreErr := p.setScore(p.baseScore)
 	if err != nil {
@@ -64,6 +66,38 @@ func (p *procs) start(pr *program) (*proc, error) {
 		fmt.Fprintln(os.Stderr, "guest: reset oom score:", scoreErr)
 	}
 	return c, nil
+}
+
+func (p *procs) forkExec(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	if p.fork == nil {
+		return syscall.ForkExec(path, argv, attr)
+	}
+	done := make(chan struct{})
+	p.fork <- func() {
+		defer close(done)
+		pid, err = syscall.ForkExec(path, argv, attr)
+	}
+	<-done
+	return pid, err
+}
+
+// forkIn starts all processes from now on by a thread that is in a control group of its own, and whose children are born
+// there. The limits of that group bound the code and not the guest.
+func (p *procs) forkIn(group *os.File) error {
+	fork, ready := make(chan func()), make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		_, err := group.WriteString(strconv.Itoa(unix.Gettid()))
+		ready <- errors.Join(err, group.Close())
+		for f := range fork {
+			f()
+		}
+	}()
+	if err := <-ready; err != nil {
+		return fmt.Errorf("join control group: %w", err)
+	}
+	p.fork = fork
+	return nil
 }
 
 func (p *procs) setScore(v string) error {

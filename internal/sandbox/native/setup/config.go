@@ -41,11 +41,19 @@ var errTooLong = errors.New("setup message is too long")
 
 // Encode is the message as it goes over the socket.
 func (c Config) Encode() ([]byte, error) {
-	body, err := json.Marshal(c)
+	if len(c.Mounts) > maxMounts {
+		return nil, errTooLong
+	}
+	return Encode(c)
+}
+
+// Encode makes a message of anything that JSON can carry.
+func Encode(v any) ([]byte, error) {
+	body, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode setup: %w", err)
 	}
-	if len(body) > maxMessage || len(c.Mounts) > maxMounts {
+	if len(body) > maxMessage {
 		return nil, errTooLong
 	}
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
@@ -53,7 +61,7 @@ func (c Config) Encode() ([]byte, error) {
 
 // ReadStatus reads the answer to a Config: nil when the process is confined, else what went wrong inside.
 func ReadStatus(r io.Reader) error {
-	text, err := readFrame(r)
+	text, err := ReadFrame(r)
 	if err != nil {
 		return fmt.Errorf("read setup status: %w", err)
 	}
@@ -63,7 +71,8 @@ func ReadStatus(r io.Reader) error {
 	return nil
 }
 
-func writeStatus(w io.Writer, failure error) error {
+// WriteStatus answers a message: nil for success.
+func WriteStatus(w io.Writer, failure error) error {
 	var text string
 	if failure != nil {
 		text = failure.Error()
@@ -72,8 +81,8 @@ func writeStatus(w io.Writer, failure error) error {
 	return err
 }
 
-// readFrame reads one frame and not a byte more: what follows belongs to the guest's own protocol.
-func readFrame(r io.Reader) ([]byte, error) {
+// ReadFrame reads one frame and not a byte more: what follows belongs to the guest's own protocol.
+func ReadFrame(r io.Reader) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err

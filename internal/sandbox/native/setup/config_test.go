@@ -22,7 +22,7 @@ func TestConfigArrivesWholeAndAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := bytes.NewReader(append(message, "next"...))
-	body, err := readFrame(r)
+	body, err := ReadFrame(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,13 +41,13 @@ func TestConfigArrivesWholeAndAlone(t *testing.T) {
 func TestStatusTellsWhatWentWrongInside(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	if err := writeStatus(&b, nil); err != nil {
+	if err := WriteStatus(&b, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := ReadStatus(&b); err != nil {
 		t.Errorf("success was read as %v", err)
 	}
-	if err := writeStatus(&b, errors.New("mounts: EPERM")); err != nil {
+	if err := WriteStatus(&b, errors.New("mounts: EPERM")); err != nil {
 		t.Fatal(err)
 	}
 	if err := ReadStatus(&b); err == nil || !strings.Contains(err.Error(), "mounts: EPERM") {

@@ -13,8 +13,8 @@ import (
 // and write files for it.
 const keptCapabilities = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID
 
-// becomeRoot takes the ids 0 of the user namespace, on all threads. Until then the process carries the server's.
-func becomeRoot() error {
+// BecomeRoot takes the ids 0 of the user namespace, on all threads. Until then the process carries the server's.
+func BecomeRoot() error {
 	if err := syscall.Setgid(0); err != nil {
 		return fmt.Errorf("setgid: %w", err)
 	}
@@ -25,9 +25,9 @@ func becomeRoot() error {
 	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 }
 
-// keepCores asks the kernel never to run this process and what it starts on one core with anything else at the same
+// KeepCores asks the kernel never to run this process and what it starts on one core with anything else at the same
 // time: threads of a core share its caches and buffers, through which code can read what the other one works on.
-func keepCores() error {
+func KeepCores() error {
 	const threadGroup = 1
 	err := unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_CREATE, 0, threadGroup, 0)
 	// Threat 57: a kernel that was built without it, or sees one thread on each core, has nothing to give.
@@ -37,9 +37,9 @@ func keepCores() error {
 	return err
 }
 
-// dropCapabilities leaves all threads with keptCapabilities. The bounding set, which would take forty calls, each on every
+// DropCapabilities leaves all threads with keptCapabilities. The bounding set, which would take forty calls, each on every
 // thread, was emptied before there was a second thread.
-func dropCapabilities() error {
+func DropCapabilities() error {
 	bound, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0)
 	if err == nil && bound != 0 {
 		err = errors.New("not empty")
@@ -56,8 +56,8 @@ func dropCapabilities() error {
 	return nil
 }
 
-// loadFilter sets no_new_privs and the system call filter on all threads.
-func loadFilter(program []byte) error {
+// LoadFilter sets no_new_privs and the system call filter on all threads.
+func LoadFilter(program []byte) error {
 	if len(program) == 0 || len(program)%8 != 0 {
 		return errors.New("no program")
 	}
@@ -78,7 +78,8 @@ func loadFilter(program []byte) error {
 	return nil
 }
 
-func setRlimits(limits [][3]uint64) error {
+// SetRlimits sets limits in the order resource, soft, hard.
+func SetRlimits(limits [][3]uint64) error {
 	for _, l := range limits {
 		lim := syscall.Rlimit{Cur: l[1], Max: l[2]}
 		// The syscall package must see the change of RLIMIT_NOFILE: it gives children back the value from before.

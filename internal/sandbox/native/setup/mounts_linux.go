@@ -30,19 +30,19 @@ func mountAll(c Config, fds []int) error {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	// The kernel gives a new /proc only while a fully visible one is mounted, hence before the old root goes.
-	proc, err := newMount("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	proc, err := NewMount("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return fmt.Errorf("a new /proc is refused, which happens where the host's own /proc is masked "+
 			"(run the outer container with unmasked paths): %w", err)
 	}
-	if err := pivot(fds[0]); err != nil {
+	if err := Pivot(fds[0]); err != nil {
 		return err
 	}
-	if err := attach(proc, "/proc"); err != nil {
+	if err := Attach(proc, "/proc"); err != nil {
 		return err
 	}
 	for i, fd := range fds[1:] {
-		if err := attach(fd, c.Mounts[i+1]); err != nil {
+		if err := Attach(fd, c.Mounts[i+1]); err != nil {
 			return err
 		}
 	}
@@ -50,15 +50,15 @@ func mountAll(c Config, fds []int) error {
 		return err
 	}
 	if c.Scratch != nil {
-		if err := mountScratch(*c.Scratch); err != nil {
+		if err := MountScratch(*c.Scratch, "/"); err != nil {
 			return err
 		}
 	}
 	return maskProc()
 }
 
-// pivot makes the mount behind fd the root of the process and lets the old one go.
-func pivot(fd int) error {
+// Pivot makes the mount behind fd the root of the process and lets the old one go.
+func Pivot(fd int) error {
 	if err := move(fd, "/"); err != nil {
 		return fmt.Errorf("mount root: %w", err)
 	}
@@ -80,24 +80,24 @@ func pivot(fd int) error {
 
 // mountDev completes the /dev that came from outside: terminals and shared memory belong to this user namespace.
 func mountDev(shm Tmpfs) error {
-	pts, err := newMount("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
+	pts, err := NewMount("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
 		"mode", "0620", "ptmxmode", "0666", "max", "64")
 	if err != nil {
 		return err
 	}
-	if err := attach(pts, "/dev/pts"); err != nil {
+	if err := Attach(pts, "/dev/pts"); err != nil {
 		return err
 	}
-	fd, err := newTmpfs(shm, "1777", 0)
+	fd, err := NewTmpfs(shm, "1777", 0)
 	if err != nil {
 		return err
 	}
-	return attach(fd, "/dev/shm")
+	return Attach(fd, "/dev/shm")
 }
 
-// mountScratch gives a sandbox without a workspace the same folders on a tmpfs.
-func mountScratch(size Tmpfs) error {
-	fd, err := newTmpfs(size, "0755", 0)
+// MountScratch gives a sandbox without a workspace the same folders on a tmpfs, mounted below base, which ends in "/".
+func MountScratch(size Tmpfs, base string) error {
+	fd, err := NewTmpfs(size, "0755", 0)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func mountScratch(size Tmpfs) error {
 		if err != nil {
 			return fmt.Errorf("clone %s: %w", name, err)
 		}
-		if err := attach(part, "/"+name); err != nil {
+		if err := Attach(part, base+name); err != nil {
 			return err
 		}
 	}
@@ -141,7 +141,7 @@ func maskProc() error {
 			return err
 		}
 	}
-	empty, err := newTmpfs(Tmpfs{Bytes: 4096, Inodes: 2}, "0555", unix.MOUNT_ATTR_RDONLY)
+	empty, err := NewTmpfs(Tmpfs{Bytes: 4096, Inodes: 2}, "0555", unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func maskProc() error {
 		if err != nil {
 			return fmt.Errorf("clone mask: %w", err)
 		}
-		if err := attach(fd, path); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := Attach(fd, path); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func cover(source, path string) error {
 	if err != nil {
 		return fmt.Errorf("clone %s: %w", source, err)
 	}
-	if err := attach(fd, path); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := Attach(fd, path); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	return nil
@@ -186,16 +186,17 @@ func readOnly(path string) error {
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("make %s read-only: %w", path, err)
 	}
-	return attach(fd, path)
+	return Attach(fd, path)
 }
 
-func newTmpfs(size Tmpfs, mode string, attr int) (int, error) {
-	return newMount("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|attr,
+// NewTmpfs makes a detached tmpfs with both limits.
+func NewTmpfs(size Tmpfs, mode string, attr int) (int, error) {
+	return NewMount("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|attr,
 		"size", strconv.FormatInt(size.Bytes, 10), "nr_inodes", strconv.FormatInt(size.Inodes, 10), "mode", mode)
 }
 
-// newMount makes a detached mount of a new file system; options are key, value, key, value.
-func newMount(fstype string, attr int, options ...string) (int, error) {
+// NewMount makes a detached mount of a new file system; options are key, value, key, value.
+func NewMount(fstype string, attr int, options ...string) (int, error) {
 	fs, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("open %s: %w", fstype, err)
@@ -216,8 +217,8 @@ func newMount(fstype string, attr int, options ...string) (int, error) {
 	return fd, nil
 }
 
-// attach moves the mount behind fd to path and closes fd, also on failure.
-func attach(fd int, path string) error {
+// Attach moves the mount behind fd to path and closes fd, also on failure.
+func Attach(fd int, path string) error {
 	err := move(fd, path)
 	if cerr := unix.Close(fd); err == nil {
 		err = cerr

@@ -23,15 +23,15 @@ import (
 func Run(fd int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s := socket(fd)
+	s := Socket(fd)
 	err := confine(s)
-	if werr := writeStatus(s, err); err == nil {
+	if werr := WriteStatus(s, err); err == nil {
 		err = werr
 	}
 	return err
 }
 
-func confine(s socket) error {
+func confine(s Socket) error {
 	// Whatever the server leaked by mistake ends here, before anything else runs.
 	if err := unix.CloseRange(uint(s)+1, ^uint(0), 0); err != nil {
 		return fmt.Errorf("close inherited files: %w", err)
@@ -40,7 +40,11 @@ func confine(s socket) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("set dumpable: %w", err)
 	}
-	c, fds, err := s.readConfig()
+	var c Config
+	fds, err := s.Receive(&c)
+	if err == nil && len(fds) != len(c.Mounts) {
+		err = fmt.Errorf("got %d mounts, want %d", len(fds), len(c.Mounts))
+	}
 	if err != nil {
 		return err
 	}
@@ -48,14 +52,14 @@ func confine(s socket) error {
 		name string
 		run  func() error
 	}{
-		{"cores", keepCores},
-		{"ids", becomeRoot},
+		{"cores", KeepCores},
+		{"ids", BecomeRoot},
 		{"mounts", func() error { return mountAll(c, fds) }},
 		{"host name", func() error { return unix.Sethostname([]byte(c.Hostname)) }},
 		{"loopback", loopbackUp},
-		{"limits", func() error { return setRlimits(c.Rlimits) }},
-		{"capabilities", dropCapabilities},
-		{"seccomp", func() error { return loadFilter(c.Seccomp) }},
+		{"limits", func() error { return SetRlimits(c.Rlimits) }},
+		{"capabilities", DropCapabilities},
+		{"seccomp", func() error { return LoadFilter(c.Seccomp) }},
 	}
 	for _, step := range steps {
 		if err := step.run(); err != nil {
@@ -65,12 +69,12 @@ func confine(s socket) error {
 	return nil
 }
 
-// socket is a blocking stream socket read by plain system calls: the runtime's poller would open descriptors of its own.
-type socket int
+// Socket is a blocking stream socket read by plain system calls: the runtime's poller would open descriptors of its own.
+type Socket int
 
-func (s socket) Write(p []byte) (int, error) { return unix.Write(int(s), p) }
+func (s Socket) Write(p []byte) (int, error) { return unix.Write(int(s), p) }
 
-func (s socket) Read(p []byte) (int, error) {
+func (s Socket) Read(p []byte) (int, error) {
 	for {
 		n, err := unix.Read(int(s), p)
 		if errors.Is(err, unix.EINTR) {
@@ -83,30 +87,25 @@ func (s socket) Read(p []byte) (int, error) {
 	}
 }
 
-// readConfig receives the message; its first byte carries the mounts.
-func (s socket) readConfig() (Config, []int, error) {
-	var c Config
+// Receive reads one message into v; its first byte carries the descriptors that are returned.
+func (s Socket) Receive(v any) ([]int, error) {
 	var head [1]byte
 	oob := make([]byte, unix.CmsgSpace(4*maxMounts))
 	n, oobn, err := s.receive(head[:], oob)
 	if err != nil {
-		return c, nil, fmt.Errorf("receive setup: %w", err)
+		return nil, fmt.Errorf("receive setup: %w", err)
 	}
-	body, err := readFrame(io.MultiReader(&once{head[:n]}, s))
+	body, err := ReadFrame(io.MultiReader(&once{head[:n]}, s))
 	if err != nil {
-		return c, nil, fmt.Errorf("receive setup: %w", err)
+		return nil, fmt.Errorf("receive setup: %w", err)
 	}
-	if err := json.Unmarshal(body, &c); err != nil {
-		return c, nil, fmt.Errorf("decode setup: %w", err)
+	if err := json.Unmarshal(body, v); err != nil {
+		return nil, fmt.Errorf("decode setup: %w", err)
 	}
-	fds, err := rights(oob[:oobn])
-	if err == nil && len(fds) != len(c.Mounts) {
-		err = fmt.Errorf("got %d mounts, want %d", len(fds), len(c.Mounts))
-	}
-	return c, fds, err
+	return rights(oob[:oobn])
 }
 
-func (s socket) receive(p, oob []byte) (n, oobn int, err error) {
+func (s Socket) receive(p, oob []byte) (n, oobn int, err error) {
 	for {
 		n, oobn, _, _, err = unix.Recvmsg(int(s), p, oob, unix.MSG_CMSG_CLOEXEC)
 		if errors.Is(err, unix.EINTR) {

@@ -1,0 +1,56 @@
+package setup
+
+import (
+	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+)
+
+// Where things lie in the jail in which runsc runs.
+const (
+	// Runsc is the program.
+	Runsc = "/runsc"
+	// Guest is the folder that holds this very program, for the sandbox.
+	Guest = "/guest"
+	// RootFS is the root file system of the sandbox.
+	RootFS = "/rootfs"
+	// Disk is the folder that holds the folders of the workspace.
+	Disk = "/disk/"
+	// State is what runsc remembers of its containers.
+	State = "/state"
+	// Bundle holds config.json.
+	Bundle = "/bundle"
+	// Image is where a checkpoint is written or read.
+	Image = "/image"
+)
+
+// Container is the only id that runsc knows in a jail.
+const Container = "sandbox"
+
+// Jail is the message to the launcher. Descriptors of detached mounts travel beside it.
+type Jail struct {
+	// Mounts are attached at these paths of the jail, in this order.
+	Mounts []string
+	// Scratch, if set, is a tmpfs that stands in for the workspace.
+	Scratch *setup.Tmpfs
+	// Bundle is the config.json of the sandbox.
+	Bundle []byte
+	// Rlimits hold for runsc's own processes.
+	Rlimits [][3]uint64
+	// Start are the arguments with which runsc makes the sandbox and leaves it running.
+	Start []string
+}
+
+// Order asks the launcher of a living sandbox to run runsc once more. Mounts go beside it, as with Jail.
+type Order struct {
+	Mounts []string
+	Args   []string
+	// Last says that the sandbox ends with it; otherwise its end is a crash.
+	Last bool
+}
+
+// Inside is the message to the guest.
+type Inside struct {
+	// Seccomp is the assembled program, eight bytes an instruction.
+	Seccomp []byte
+	// Processes bounds the processes and threads of the code.
+	Processes int
+}

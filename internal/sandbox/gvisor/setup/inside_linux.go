@@ -1,0 +1,93 @@
+package setup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+)
+
+// GuestFolder is where the guest program lies inside. Code may look and may not write.
+const GuestFolder = "/dev/airlock"
+
+// Confine takes the last steps inside gVisor, where namespaces, capabilities and most limits are the sentry's affair and
+// are in place. It reads its message from descriptor 0 and answers on 1. Whoever writes the number of a thread to the
+// result moves it, and what it starts, into the group of the code.
+func Confine() (group *os.File, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	group, err = confine(setup.Socket(0))
+	if werr := setup.WriteStatus(setup.Socket(1), err); err == nil {
+		err = werr
+	}
+	return group, err
+}
+
+func confine(s setup.Socket) (*os.File, error) {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("set dumpable: %w", err)
+	}
+	body, err := setup.ReadFrame(s)
+	if err != nil {
+		return nil, fmt.Errorf("read setup: %w", err)
+	}
+	var c Inside
+	if err := json.Unmarshal(body, &c); err != nil {
+		return nil, fmt.Errorf("decode setup: %w", err)
+	}
+	group, err := limitProcesses(c.Processes)
+	if err != nil {
+		return nil, fmt.Errorf("process limit: %w", err)
+	}
+	err = emptyBoundingSet()
+	if err == nil {
+		err = setup.DropCapabilities()
+	}
+	if err == nil {
+		err = setup.LoadFilter(c.Seccomp)
+	}
+	if err != nil {
+		return nil, errors.Join(err, group.Close())
+	}
+	return group, nil
+}
+
+// limitProcesses makes the group of the code. The sentry knows RLIMIT_NPROC and does not enforce it; its own control
+// groups it does. The mount goes again, the open file keeps what it needs of it.
+func limitProcesses(most int) (group *os.File, err error) {
+	const mounted = "/dev/shm"
+	if err := unix.Mount("cgroup", mounted, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "pids"); err != nil {
+		return nil, fmt.Errorf("mount: %w", err)
+	}
+	defer func() { err = errors.Join(err, unix.Unmount(mounted, unix.MNT_DETACH)) }()
+	const code = mounted + "/code"
+	if err := os.Mkdir(code, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(code+"/pids.max", []byte(strconv.Itoa(most)), 0o600); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(code+"/tasks", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+}
+
+// emptyBoundingSet makes sure that no program ever gets a capability again. In the native driver this happens before the
+// process has a second thread.
+func emptyBoundingSet() error {
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
+		if err != nil || has == 0 {
+			continue // not a capability of this kernel, or not ours
+		}
+		if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0, 0); errno != 0 {
+			return fmt.Errorf("drop capability %d: %w", c, errno)
+		}
+	}
+	return nil
+}

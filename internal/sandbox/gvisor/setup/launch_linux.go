@@ -1,0 +1,173 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+)
+
+// Launch is the launcher. It must run on the main thread, as the first process of fresh namespaces, before the program has
+// made any file descriptor of its own. Descriptors 0 to 2 become those of the guest inside, fd is the stream to the
+// server. It returns when the sandbox has ended, with nil if the server wished it; the process must then end, and with it
+// the kernel ends everything else in the jail.
+//
+// What it starts runs under leased ids without any right outside its namespaces. runsc adds its own walls to these: an
+// empty root, a system call filter and, around the gofer, a network namespace of its own.
+func Launch(fd int) error {
+	runtime.LockOSThread()
+	s := setup.Socket(fd)
+	l := &launcher{waiting: map[int]chan syscall.WaitStatus{}, ended: make(chan int, 64)}
+	err := l.start(s)
+	if werr := setup.WriteStatus(s, err); err == nil {
+		err = werr
+	}
+	if err != nil {
+		return err
+	}
+	runtime.UnlockOSThread()
+	go l.serve(s)
+	pid := <-l.ended
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last {
+		return nil
+	}
+	return fmt.Errorf("process %d of runsc has ended", pid)
+}
+
+// launcher owns all processes of a jail.
+type launcher struct {
+	// mu also serialises forks: a status that is reaped before its process is entered in waiting waits for it.
+	mu      sync.Mutex
+	waiting map[int]chan syscall.WaitStatus
+	reaping bool
+	last    bool // the sandbox was told to end
+
+	ended chan int // processes that nobody waits for: the sandbox or its gofer
+}
+
+func (l *launcher) start(s setup.Socket) error {
+	if err := unix.CloseRange(uint(s)+1, ^uint(0), 0); err != nil {
+		return fmt.Errorf("close inherited files: %w", err)
+	}
+	unix.CloseOnExec(int(s))
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("set dumpable: %w", err)
+	}
+	var j Jail
+	fds, err := s.Receive(&j)
+	if err != nil {
+		return err
+	}
+	if err := setup.KeepCores(); err != nil {
+		return fmt.Errorf("cores: %w", err)
+	}
+	if err := setup.BecomeRoot(); err != nil {
+		return fmt.Errorf("ids: %w", err)
+	}
+	if err := build(j, fds); err != nil {
+		return err
+	}
+	if err := setup.SetRlimits(j.Rlimits); err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	return l.run(j.Start)
+}
+
+// serve obeys orders until the server hangs up.
+func (l *launcher) serve(s setup.Socket) {
+	for {
+		var o Order
+		fds, err := s.Receive(&o)
+		if errors.Is(err, io.EOF) {
+			os.Exit(0) // without the server nothing here may live
+		}
+		if err == nil {
+			err = l.obey(o, fds)
+		}
+		if setup.WriteStatus(s, err) != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+func (l *launcher) obey(o Order, fds []int) error {
+	if err := attachAll(o.Mounts, fds); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.last = l.last || o.Last
+	l.mu.Unlock()
+	return l.run(o.Args)
+}
+
+// run executes runsc and waits for it; what it leaves running becomes ours.
+func (l *launcher) run(args []string) error {
+	done, err := l.fork(append([]string{Runsc}, args...))
+	if err != nil {
+		return fmt.Errorf("start runsc: %w", err)
+	}
+	status := <-done
+	switch {
+	case status.Signaled():
+		return fmt.Errorf("runsc was ended by signal %d", status.Signal())
+	case status.ExitStatus() != 0:
+		// It has said why on its stderr, which the server keeps.
+		return errors.New("runsc exited with code " + strconv.Itoa(status.ExitStatus()))
+	}
+	return nil
+}
+
+func (l *launcher) fork(argv []string) (chan syscall.WaitStatus, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pid, err := syscall.ForkExec(Runsc, argv, &syscall.ProcAttr{
+		Dir: "/", Env: []string{"TMPDIR=/tmp", "PATH=/"}, Files: []uintptr{0, 1, 2},
+	})
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan syscall.WaitStatus, 1)
+	l.waiting[pid] = done
+	if !l.reaping {
+		l.reaping = true
+		go l.reap()
+	}
+	return done, nil
+}
+
+// reap is the one place that waits for processes. The goroutine ends with the process.
+func (l *launcher) reap() {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WALL, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			l.ended <- 0 // no child at all: there is no sandbox
+			return
+		}
+		l.mu.Lock()
+		done := l.waiting[pid]
+		delete(l.waiting, pid)
+		l.mu.Unlock()
+		if done != nil {
+			done <- status
+			continue
+		}
+		select {
+		case l.ended <- pid:
+		default: // the first is enough
+		}
+	}
+}
