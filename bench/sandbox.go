@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
 )
 
 const driverName = "native"
@@ -38,7 +38,7 @@ func openLab(ctx context.Context, dir, rootfs string) (*lab, error) {
 			return nil, err
 		}
 	}
-	driver, err := drivers.New(driverName, drivers.Options{Host: l.host})
+	driver, err := drivers.New(ctx, driverName, drivers.Options{Host: l.host})
 	if err != nil {
 		return nil, err
 	}

@@ -69,16 +69,18 @@ unit() {
 }
 
 end_to_end() {
-  AIRLOCK_BIN="$PWD/bin/airlock" go test -count=1 -p 1 -timeout 20m ${exec_flag[@]+"${exec_flag[@]}"} ./e2e/...
+  # The clients are what is tested here; sandboxtest runs both drivers.
+  AIRLOCK_SANDBOX_DRIVER=${AIRLOCK_SANDBOX_DRIVER:-native} AIRLOCK_BIN="$PWD/bin/airlock" go test -count=1 -p 1 -timeout 20m ${exec_flag[@]+"${exec_flag[@]}"} ./e2e/...
 }
 
 export XDG_DATA_HOME=${XDG_DATA_HOME:-$HOME/.local/share}
-export AIRLOCK_REQUIRE=${AIRLOCK_REQUIRE-root,native,sqlite,postgres,s3,node}
+export AIRLOCK_REQUIRE=${AIRLOCK_REQUIRE-root,native,gvisor,sqlite,postgres,s3,node}
 
 if [ "${1:-}" = --setup ]; then
   must "set-up" scripts/setup.sh test
 fi
 must "guest and bin/airlock" make -s build
+stage "runsc (the pinned gVisor)" make -s runsc
 stage "tools" tools
 stage "lint" make -s lint
 stage "JavaScript clients" javascript

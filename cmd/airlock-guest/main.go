@@ -19,8 +19,8 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	gvisor "github.com/airlock-sandbox/airlock/internal/sandbox/gvisor/setup"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/serve"
+	gvisor "github.com/airlock-sandbox/airlock/internal/sandbox/gvisor/setup"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
 )
 

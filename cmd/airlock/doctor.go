@@ -43,14 +43,20 @@ func newDoctorCommand() *cobra.Command {
 			}
 			switch {
 			case part != "":
-				return attack.PlayPart(cmd.Context(), attackFactory(o.driver, o.images), part)
+				return attack.PlayPart(cmd.Context(), attackFactory(o.driver, o.runsc, o.images), part)
 			case attacking:
 				return runAttack(cmd, o)
 			}
 			report := host.Run(cmd.Context(), host.Options{
 				Data:     o.data,
 				RootFS:   o.images,
-				SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, o.driver, o.images) },
+				Runsc:    o.runsc,
+				SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, o) },
+				TryGVisor: func(ctx context.Context) error {
+					gvisor := o
+					gvisor.driver = "gvisor"
+					return sandboxSelfTest(ctx, gvisor)
+				},
 			})
 			if err := writeReport(cmd.OutOrStdout(), report, o.json, ownRights().advice(os.Args)); err != nil {
 				return err
@@ -64,7 +70,8 @@ func newDoctorCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
 	cmd.Flags().StringVar(&o.data, "data", dataHome(), "data folder whose disk is looked at")
 	cmd.Flags().StringVar(&o.images, "rootfs", "", "folder of root file systems (default $XDG_DATA_HOME/airlock/rootfs)")
-	cmd.Flags().StringVar(&o.driver, "driver", "auto", "sandbox driver to test: auto or native")
+	cmd.Flags().StringVar(&o.driver, "driver", "auto", "sandbox driver to test: auto, native or gvisor")
+	cmd.Flags().StringVar(&o.runsc, "runsc", os.Getenv("AIRLOCK_SANDBOX_RUNSC"), "gVisor's program (default: beside airlock, else in PATH)")
 	cmd.Flags().BoolVar(&attacking, "attack", false, "make every attempt of the threat model here and write a dated report")
 	cmd.Flags().IntSliceVar(&o.rows, "rows", nil, "rows of the threat model to try with --attack (default all)")
 	cmd.Flags().StringVar(&o.out, "out", ".", "folder for the report of --attack")
@@ -122,8 +129,8 @@ func writeReport(w io.Writer, r host.Report, asJSON bool, advice string) error {
 
 // sandboxSelfTest makes one sandbox, the way serving would, and runs a
 // command in it. The smallest root file system present is the quickest.
-func sandboxSelfTest(ctx context.Context, driver, images string) (err error) {
-	image, err := smallestImage(images)
+func sandboxSelfTest(ctx context.Context, o attackOptions) (err error) {
+	image, err := smallestImage(o.images)
 	if err != nil {
 		return err
 	}
@@ -132,7 +139,7 @@ func sandboxSelfTest(ctx context.Context, driver, images string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(run)) }()
-	d, err := drivers.New(driver, drivers.Options{Host: doctorHost(run)})
+	d, err := drivers.New(ctx, o.driver, drivers.Options{Host: doctorHost(run), Runsc: o.runsc})
 	if err != nil {
 		return err
 	}

@@ -25,9 +25,9 @@ var errNotHeld = errors.New("an attempt got through or could not be made: see th
 
 // attackOptions are the flags of `airlock doctor` that the attempts need.
 type attackOptions struct {
-	driver, images, data, out string
-	rows                      []int
-	json                      bool
+	driver, runsc, images, data, out string
+	rows                             []int
+	json                             bool
 }
 
 // What the attempts need of the machine at the same time, beside what it does already.
@@ -54,13 +54,13 @@ func runAttack(cmd *cobra.Command, o attackOptions) error {
 	if err := roomToAttack(dir); err != nil {
 		return err
 	}
-	names, err := attackDrivers(o.driver)
+	names, err := attackDrivers(cmd.Context(), o)
 	if err != nil {
 		return err
 	}
 	var reports []attack.Report
 	for _, name := range names {
-		report, err := attackOne(cmd, attackFactory(name, image.Path), dir, threats)
+		report, err := attackOne(cmd, attackFactory(name, o.runsc, image.Path), dir, threats)
 		if err != nil {
 			return err
 		}
@@ -70,12 +70,12 @@ func runAttack(cmd *cobra.Command, o attackOptions) error {
 }
 
 // attackDrivers is what a server with this setting could come to use.
-func attackDrivers(setting string) ([]string, error) {
-	d, err := drivers.New(setting, drivers.Options{Host: sandbox.Host{ID: "doctor"}})
+func attackDrivers(ctx context.Context, o attackOptions) ([]string, error) {
+	d, err := drivers.New(ctx, o.driver, drivers.Options{Host: sandbox.Host{ID: "doctor"}, Runsc: o.runsc})
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close(context.Background())
+	defer d.Close(context.WithoutCancel(ctx))
 	return []string{d.Name()}, nil
 }
 
@@ -104,12 +104,14 @@ func attackOne(cmd *cobra.Command, f attack.Factory, dir string, threats []attac
 	})
 }
 
-func attackFactory(driver, image string) attack.Factory {
+func attackFactory(driver, runsc, image string) attack.Factory {
 	return attack.Factory{
 		Name: driver, RootFS: image,
-		New: func(h sandbox.Host) (sandbox.Driver, error) { return drivers.New(driver, drivers.Options{Host: h}) },
+		New: func(h sandbox.Host) (sandbox.Driver, error) {
+			return drivers.New(context.Background(), driver, drivers.Options{Host: h, Runsc: runsc})
+		},
 		Part: func(ctx context.Context, part string) *exec.Cmd {
-			cmd := exec.CommandContext(ctx, "/proc/self/exe", "doctor", "--attack-part", part, "--driver", driver, "--rootfs", image)
+			cmd := exec.CommandContext(ctx, "/proc/self/exe", "doctor", "--attack-part", part, "--driver", driver, "--runsc", runsc, "--rootfs", image)
 			cmd.Args[0] = os.Args[0] // a binary of several programs knows by it which one is meant
 			return cmd
 		},

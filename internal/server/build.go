@@ -88,7 +88,9 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 
 func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
 	host := sandbox.Host{ID: p.data.instance, RunDir: p.data.file("run"), CgroupParent: cfg.Sandbox.CgroupParent, Log: log}
-	driver, err := drivers.New(or(cfg.Sandbox.Driver, "auto"), drivers.Options{Host: host})
+	driver, err := drivers.New(ctx, or(cfg.Sandbox.Driver, "auto"), drivers.Options{
+		Host: host, Runsc: cfg.Sandbox.Runsc, Platform: cfg.Sandbox.GVisorPlatform,
+	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoSandbox, err) // the driver beside an error is not one to close
 	}

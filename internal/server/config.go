@@ -53,8 +53,10 @@ type Config struct {
 
 // Sandbox settings; zero limits are those of sandbox.DefaultLimits.
 type Sandbox struct {
-	Driver            string        `yaml:"driver"` // auto, native
-	RootFS            string        `yaml:"rootfs"` // image of containers that ask for none; empty = office, else the largest
+	Driver            string        `yaml:"driver"`          // auto (gvisor if it is there and passes its self-test), native, gvisor
+	Runsc             string        `yaml:"runsc"`           // gVisor's program; empty = beside airlock, else in PATH
+	GVisorPlatform    string        `yaml:"gvisor_platform"` // systrap (default), kvm, auto (kvm if it passes its self-test)
+	RootFS            string        `yaml:"rootfs"`          // image of containers that ask for none; empty = office, else the largest
 	AllowSharedKernel bool          `yaml:"allow_shared_kernel"`
 	MemoryBytes       int64         `yaml:"memory_bytes"`
 	CPUs              float64       `yaml:"cpus"`

@@ -95,7 +95,7 @@ func (e *Env) service(t testing.TB, d *db.DB, files *file.Service, instance stri
 	run := filepath.Join(e.Dir, "run")
 	must(t, os.MkdirAll(run, 0o700))
 	must(t, os.MkdirAll(filepath.Join(e.Dir, "workspaces"), 0o700))
-	driver, err := drivers.New("native", drivers.Options{Host: sandbox.Host{ID: instance, RunDir: run, Log: log}})
+	driver, err := drivers.New(t.Context(), "native", drivers.Options{Host: sandbox.Host{ID: instance, RunDir: run, Log: log}})
 	must(t, err)
 	s := &container.Service{
 		DB: d, Files: files, Blobs: files.Blobs, Driver: driver, Instance: instance, Now: e.Clock.Now, Log: log, CursorKey: files.CursorKey,

@@ -91,6 +91,10 @@ func Open(ctx context.Context, f Factory, dir string) (*Env, error) {
 	return e, nil
 }
 
+// DiesWhole tells whether the memory limit ends the sandbox and not one process of it: where the kernel inside is a process
+// of the host, the host can only end that. Such a sandbox must be told as out of memory, and its workspace must be whole.
+func (e *Env) DiesWhole() bool { return e.Capabilities.Kernel }
+
 // Close destroys what is left and removes the folder.
 func (e *Env) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

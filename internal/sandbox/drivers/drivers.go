@@ -2,6 +2,8 @@
 package drivers
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
@@ -9,24 +11,58 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/native"
 )
 
-// Options is what every driver needs.
+// Options is what the drivers need.
 type Options struct {
 	// Host names the server instance.
 	Host sandbox.Host
-	// Runsc is the path of gVisor's program; if empty, it is looked for.
+	// Runsc is the path of gVisor's program; if empty, it is looked for beside this one and in PATH.
 	Runsc string
-	// Platform of gVisor: "systrap", "kvm" or "auto"; if empty, systrap.
+	// Platform of gVisor: "systrap", "kvm", or "auto", which takes kvm if its self-test passes; if empty, systrap.
 	Platform string
 }
 
-// New makes the driver called name: "native", or "auto", which takes the strongest one present.
-func New(name string, o Options) (sandbox.Driver, error) {
+// New makes the driver called name: "native", "gvisor", or "auto", which takes gvisor if it is there and passes its
+// self-test, and else native. The log of the host says which and why.
+func New(ctx context.Context, name string, o Options) (sandbox.Driver, error) {
 	switch name {
-	case "native", "auto":
+	case "native":
 		return native.New(o.Host)
 	case "gvisor":
-		return gvisor.New(o.Host, gvisor.Options{Runsc: o.Runsc, Platform: o.Platform})
+		return newGVisor(ctx, o)
+	case "auto":
+		d, err := tried(ctx, o)
+		if err == nil {
+			o.Host.Logger().InfoContext(ctx, "sandbox driver chosen", "driver", d.Name(), "reason", "runsc is there and passed its self-test")
+			return d, nil
+		}
+		o.Host.Logger().InfoContext(ctx, "sandbox driver chosen", "driver", "native", "reason", err.Error())
+		return native.New(o.Host)
 	default:
-		return nil, fmt.Errorf("unknown sandbox driver %q, want auto or native", name)
+		return nil, fmt.Errorf("unknown sandbox driver %q, want auto, native or gvisor", name)
 	}
+}
+
+// tried is a gvisor driver that has passed its self-test.
+func tried(ctx context.Context, o Options) (sandbox.Driver, error) {
+	d, err := newGVisor(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.Probe(ctx); err != nil {
+		return nil, errors.Join(err, d.Close(context.WithoutCancel(ctx)))
+	}
+	return d, nil
+}
+
+func newGVisor(ctx context.Context, o Options) (sandbox.Driver, error) {
+	if o.Platform != "auto" {
+		return gvisor.New(o.Host, gvisor.Options{Runsc: o.Runsc, Platform: o.Platform})
+	}
+	o.Platform = "kvm"
+	d, err := tried(ctx, o)
+	if err == nil {
+		return d, nil
+	}
+	o.Host.Logger().InfoContext(ctx, "gVisor runs on systrap", "reason", err.Error())
+	return gvisor.New(o.Host, gvisor.Options{Runsc: o.Runsc, Platform: "systrap"})
 }

@@ -1,33 +1,109 @@
 package drivers
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
-func TestDriversAreFoundByName(t *testing.T) {
+const runsc = "../../../bin/runsc"
+
+func needRunsc(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(runsc); err == nil {
+		return
+	}
+	if strings.Contains(os.Getenv("AIRLOCK_REQUIRE"), "gvisor") {
+		t.Fatal("gvisor is required: run make runsc")
+	}
+	t.Skip("gvisor is not built: run make runsc")
+}
+
+func options(t *testing.T, runsc string, log *bytes.Buffer) Options {
+	t.Helper()
+	h := sandbox.Host{ID: "drivers", RunDir: t.TempDir(), LeaseDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(log, nil))}
+	return Options{Host: h, Runsc: runsc}
+}
+
+func wantDriver(t *testing.T, name string, o Options, want string) {
+	t.Helper()
+	d, err := New(t.Context(), name, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Name() != want {
+		t.Errorf("%s became %s, want %s", name, d.Name(), want)
+	}
+	if err := d.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNativeNeedsNoRunsc(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"native", "auto"} {
-		d, err := New(name, Options{Host: sandbox.Host{ID: "drivers", LeaseDir: t.TempDir()}})
-		if err != nil {
-			t.Fatal(err)
+	wantDriver(t, "native", options(t, "/no/such/runsc", new(bytes.Buffer)), "native")
+}
+
+func TestAutoTakesGVisorWhenItPassesItsSelfTest(t *testing.T) {
+	t.Parallel()
+	needRunsc(t)
+	var log bytes.Buffer
+	wantDriver(t, "auto", options(t, runsc, &log), "gvisor")
+	if !strings.Contains(log.String(), "passed its self-test") {
+		t.Errorf("the log does not say why: %s", log.String())
+	}
+}
+
+// program is a stand-in for runsc.
+func program(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "runsc")
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAutoFallsBackToNativeAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ runsc, reason string }{
+		"missing": {"/no/such/runsc", "no such file"},
+		"broken":  {program(t, "no program at all"), "probe sandbox"},
+	} {
+		var log bytes.Buffer
+		wantDriver(t, "auto", options(t, tt.runsc, &log), "native")
+		if !strings.Contains(log.String(), tt.reason) || !strings.Contains(log.String(), "driver=native") {
+			t.Errorf("%s: the log does not say why: %s", name, log.String())
 		}
-		if d.Name() != "native" {
-			t.Errorf("%s became %s", name, d.Name())
-		}
-		if err := d.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+	}
+}
+
+func TestGVisorWithoutRunscNamesTheRemedy(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := New(t.Context(), "gvisor", options(t, "", new(bytes.Buffer)))
+	if err == nil || !strings.Contains(err.Error(), "make runsc") || !strings.Contains(err.Error(), "sandbox.runsc") {
+		t.Errorf("got %v", err)
 	}
 }
 
 func TestUnknownDriverNamesTheKnownOnes(t *testing.T) {
 	t.Parallel()
-	_, err := New("docker", Options{})
-	if err == nil || !strings.Contains(err.Error(), "auto or native") {
+	_, err := New(t.Context(), "docker", Options{})
+	if err == nil || !strings.Contains(err.Error(), "auto, native or gvisor") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUnknownPlatformNamesTheKnownOnes(t *testing.T) {
+	t.Parallel()
+	_, err := New(t.Context(), "gvisor", Options{Host: sandbox.Host{ID: "drivers"}, Platform: "ptrace"})
+	if err == nil || !strings.Contains(err.Error(), "systrap") {
 		t.Errorf("got %v", err)
 	}
 }

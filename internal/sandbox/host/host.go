@@ -46,6 +46,10 @@ type Options struct {
 	// SelfTest makes one sandbox with the driver that would serve and runs
 	// a command in it. Nil leaves the check out.
 	SelfTest func(context.Context) error
+	// Runsc is the path of gVisor's program; if empty, it is looked for as serving does.
+	Runsc string
+	// TryGVisor makes one sandbox with the gvisor driver. Nil leaves that out.
+	TryGVisor func(context.Context) error
 	// Now is time.Now if nil.
 	Now func() time.Time
 }

@@ -27,6 +27,7 @@ func probes() []probe {
 		{"loop devices", probeLoop},
 		{"id range leases", probeLeases},
 		{"kvm", probeKVM},
+		{"gvisor", probeGVisor},
 		{"memory", probeMemory},
 		{"disk", probeDisk},
 		{"e2fsprogs", probeE2fsprogs},
@@ -153,7 +154,7 @@ func probeLandlock(context.Context, Options) Check {
 
 func probeKVM(context.Context, Options) Check {
 	if _, err := os.Stat("/dev/kvm"); err != nil {
-		return ok("no /dev/kvm; the native driver does not use it")
+		return ok("no /dev/kvm; neither driver needs it")
 	}
 	return ok("/dev/kvm exists, which proves nothing: it is used only after a timed self-test of the driver that wants it")
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/bin"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/gvisor"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
 )
 
@@ -56,6 +57,30 @@ func probeGuest(context.Context, Options) Check {
 		return fail(err.Error(), "the program that runs inside a sandbox cannot be put into memory", "make build")
 	}
 	return ok("built in").closing(f)
+}
+
+func probeGVisor(ctx context.Context, o Options) Check {
+	const shared = "sandboxes share this machine's kernel: serve only apps and users that may trust each other"
+	path, err := gvisor.Find(o.Runsc)
+	if errors.Is(err, gvisor.ErrNoRunsc) {
+		return warn("no runsc", shared, "make runsc")
+	}
+	if err != nil {
+		return warn(err.Error(), shared, "set sandbox.runsc to the program that make runsc builds")
+	}
+	version, err := gvisor.VersionOf(ctx, path)
+	if err != nil {
+		return warn(err.Error(), shared, "make runsc")
+	}
+	if o.TryGVisor != nil {
+		if err := o.TryGVisor(ctx); err != nil {
+			return warn("runsc "+version+" at "+path+": "+err.Error(), "the self-test fails, so auto means native; "+shared, "make runsc; if it still fails, run airlock doctor --driver gvisor as root and read the self-test")
+		}
+	}
+	if version != gvisor.Version {
+		return warn("runsc "+version+" at "+path, "it works here; Airlock's attacks were run against "+gvisor.Version, "make runsc")
+	}
+	return ok("runsc " + version + " at " + path)
 }
 
 func probeRootFS(_ context.Context, o Options) Check {

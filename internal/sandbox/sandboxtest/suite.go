@@ -206,7 +206,14 @@ func outcomes(t *testing.T, e *Env) {
 	if !out.TimedOut || out.OOM || out.Canceled || out.Stdout != "partial" || out.Stderr != "problem" {
 		t.Errorf("timeout: %v", out)
 	}
-	out = run(t, b, sandbox.Command{Argv: []string{"python3", "-c", "x = bytearray(1 << 30)"}})
+	hog := sandbox.Command{Argv: []string{"python3", "-c", "x = bytearray(1 << 30)"}}
+	if e.DiesWhole() {
+		if _, err := b.Exec(t.Context(), hog); !errors.Is(err, sandbox.ErrOutOfMemory) || b.ExitReason() != sandbox.ExitOOM {
+			t.Errorf("out of memory: %v, the sandbox ended by %q", err, b.ExitReason())
+		}
+		return
+	}
+	out = run(t, b, hog)
 	if !out.OOM || out.TimedOut || out.Canceled {
 		t.Errorf("out of memory: %v", out)
 	}

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -115,7 +116,14 @@ func cellDies(t *testing.T, e *Env) {
 		t.Errorf("a killed interpreter: %+v, %v", res, out)
 	}
 	cell(t, b, "x = 1")
-	res, out = cell(t, b, "y = bytearray(1 << 30)")
+	const hog = "y = bytearray(1 << 30)"
+	if e.DiesWhole() {
+		if _, _, err := b.Cell(t.Context(), sandbox.Cell{Code: hog}); !errors.Is(err, sandbox.ErrOutOfMemory) || b.ExitReason() != sandbox.ExitOOM {
+			t.Errorf("memory without end in a cell: %v, the sandbox ended by %q", err, b.ExitReason())
+		}
+		return
+	}
+	res, out = cell(t, b, hog)
 	if !res.OOM && !strings.Contains(out.Stderr, "MemoryError") {
 		t.Errorf("memory without end in a cell: %+v, %v", res, out)
 	}
