@@ -71,6 +71,10 @@ soak: build ## half an hour of everything that goes wrong; a dated report in ben
 	$(GO) build -o bin/soak ./bench/soak
 	scripts/asroot.sh unshare --mount --propagation private bin/soak $(SOAKFLAGS)
 
+.PHONY: test-v2
+test-v2: ## boot a Debian kernel with cgroup v2 alone in qemu and run the tests of limits there (15 minutes at most)
+	@scripts/test-v2.sh
+
 .PHONY: mutants
 mutants: guest ## break one rule per case and run the test that must notice; CASES="22 59" for some of them
 	@scripts/mutants.sh $(CASES)

@@ -32,7 +32,7 @@ sandbox/drivers: sandbox sandbox/gvisor sandbox/native
 sandbox/guest/serve: sandbox/guest sandbox/guest/python
 sandbox/gvisor: sandbox sandbox/guest sandbox/guest/bin sandbox/gvisor/setup sandbox/native sandbox/native/setup sandbox/spawn
 sandbox/gvisor/setup: sandbox/native/setup
-sandbox/host: sandbox/guest/bin sandbox/gvisor sandbox/rootfs
+sandbox/host: sandbox sandbox/guest/bin sandbox/gvisor sandbox/rootfs
 sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup sandbox/spawn
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian or Ubuntu packages that are missing, and nothing else. Run it as often as you like.
 #   scripts/setup.sh demo   what building and serving need
+#   scripts/setup.sh v2     what make test-v2 needs: a machine in software
 #   scripts/setup.sh test   also what the tests need: a database server, an S3 server, Node for the JavaScript clients
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,6 +23,10 @@ want mmdebstrap mmdebstrap
 want /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
 want mkfs.ext4 e2fsprogs
 want /etc/ssl/certs/ca-certificates.crt ca-certificates
+if [ "$what" = v2 ]; then
+  want qemu-system-x86_64 qemu-system-x86
+  want busybox busybox-static
+fi
 if [ "$what" = test ]; then
   want git git
   want gcc gcc

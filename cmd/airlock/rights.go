@@ -3,22 +3,15 @@ package main
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 // rights is what this process may do, as far as it matters for sandboxes.
 type rights struct {
 	uid     int
-	missing []string // capabilities that root has and this process lacks
-}
-
-// neededCapabilities have their number in the bit mask of /proc/self/status.
-var neededCapabilities = []struct {
-	name string
-	bit  uint
-}{
-	{"CAP_CHOWN", 0}, {"CAP_DAC_OVERRIDE", 1}, {"CAP_KILL", 5}, {"CAP_SETGID", 6}, {"CAP_SETUID", 7}, {"CAP_SYS_ADMIN", 21},
+	missing []string // capabilities that sandboxes need and this process lacks
 }
 
 func ownRights() rights {
@@ -31,20 +24,8 @@ func ownRights() rights {
 
 func readRights(uid int, status string) rights {
 	r := rights{uid: uid}
-	for line := range strings.Lines(status) {
-		hex, found := strings.CutPrefix(line, "CapEff:")
-		if !found {
-			continue
-		}
-		mask, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-		if err != nil {
-			continue
-		}
-		for _, c := range neededCapabilities {
-			if mask&(1<<c.bit) == 0 {
-				r.missing = append(r.missing, c.name)
-			}
-		}
+	if missing, err := sandbox.LackedRights(status); err == nil {
+		r.missing = missing
 	}
 	return r
 }
@@ -53,9 +34,9 @@ func readRights(uid int, status string) rights {
 // right is missing.
 func (r rights) advice(args []string) string {
 	switch {
-	case r.uid != 0:
+	case r.uid != 0 && len(r.missing) > 0:
 		return fmt.Sprintf("sandboxes need root: user namespaces with ids of their own, loop devices and cgroups; this is uid %d\n"+
-			"run: sudo -E %s", r.uid, shellLine(args))
+			"run: sudo -E %s\nor serve as the user of deploy/airlock.service, which has %s and no more", r.uid, shellLine(args), strings.Join(r.missing, ", "))
 	case len(r.missing) > 0:
 		return fmt.Sprintf("sandboxes need all of root's capabilities; this root lacks %s, as in a container\n"+
 			"run it on the host, or start the container with: docker run --privileged --cgroupns=host", strings.Join(r.missing, ", "))

@@ -115,6 +115,9 @@ func (c *Cgroups) locate(mounts []cgroupMount, own map[string]string, parent str
 			if !known {
 				continue
 			}
+			if m.v2 {
+				path = aboveLeaf(path)
+			}
 			if parent != "" {
 				path = parent
 			}

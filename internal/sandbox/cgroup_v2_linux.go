@@ -26,6 +26,15 @@ const (
 	freshGroup = ".sandboxes" // group at the top of the hierarchy
 )
 
+// aboveLeaf is the group in which a server was before another driver, of the same process or of one that started it, moved
+// it to a leaf: their sandboxes belong side by side.
+func aboveLeaf(path string) string {
+	if name := filepath.Base(path); strings.HasPrefix(name, "airlock-") && strings.HasSuffix(name, serverLeaf) {
+		return filepath.Dir(path)
+	}
+	return path
+}
+
 // settleV2 finds the group below which sandboxes get theirs. The server's own is best: its manager then counts and ends
 // them with it. In a login session that holds the shell too, and the kernel refuses; a group of our own at the top, which
 // does not end with the session either, takes its place.

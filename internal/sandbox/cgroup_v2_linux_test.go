@@ -12,7 +12,8 @@ import (
 )
 
 // fakeV2 knows the one rule of the kernel that matters here: a group with processes, other than the top one, passes
-// nothing on. Folders are real, control files are not. It stands in because no host of ours runs pure v2.
+// nothing on. Folders are real, control files are not. What it
+// cannot show is run on a real v2 kernel by make test-v2.
 type fakeV2 struct {
 	top    string
 	server string   // group of the server
@@ -76,6 +77,22 @@ func TestV2ServiceKeepsItsGroupAndGivesItBack(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(f.top, leaf)); err == nil {
 		t.Error("the leaf is left")
+	}
+}
+
+// A second driver of one server, as `doctor --attack` and tests have them, finds the server in the leaf of the first.
+func TestV2DriversOfOneServerGoSideBySide(t *testing.T) {
+	t.Parallel()
+	f := &fakeV2{server: "service/airlock-first-.server"}
+	c, err := settleFakeV2(t, f, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.v2 != filepath.Join(f.top, "service") || c.tree.moved {
+		t.Errorf("groups go below %s, moved %t", c.v2, c.tree.moved)
+	}
+	if d := cmp.Diff([]string{"service" + on}, f.log); d != "" {
+		t.Errorf("writes (-want +got):\n%s", d)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 func probes() []probe {
@@ -76,11 +78,19 @@ func kernelVersion(release string) (major, minor int) {
 }
 
 func probeRoot(context.Context, Options) Check {
-	if os.Geteuid() == 0 {
-		return ok("uid 0")
+	who := fmt.Sprintf("uid %d", os.Geteuid())
+	missing, err := sandbox.MissingRights()
+	if err != nil {
+		return fail(err.Error(), "the kernel does not say what this process may do", "")
 	}
-	return fail(fmt.Sprintf("uid %d", os.Geteuid()),
-		"id ranges, loop devices and cgroups of the native driver need root", "run it as: sudo airlock serve")
+	if len(missing) == 0 {
+		return ok(who + ", with every capability that sandboxes need")
+	}
+	remedy := "run it as: sudo airlock serve, or as the user of deploy/airlock.service"
+	if os.Geteuid() == 0 {
+		remedy = "run airlock outside a container, or start the container with: docker run --privileged --cgroupns=host"
+	}
+	return fail(who+", without "+strings.Join(missing, ", "), "id ranges, loop devices and cgroups of the native driver need them", remedy)
 }
 
 // inNamespaces runs a program in fresh user, mount and pid namespaces, the

@@ -36,11 +36,17 @@ func (m *Mounts) AddFiles(spec sandbox.Spec, root, base string, userns int) erro
 	if spec.Workspace == nil {
 		return nil
 	}
-	disk := int(spec.Workspace.Mount().Fd())
-	for _, part := range sandbox.WorkspaceFolders() {
-		fd, err := Clone(disk, part, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME, userns)
-		if err := m.Add(base+part, fd, err); err != nil {
-			return err
+	fds, err := spec.Workspace.Folders()
+	if err != nil {
+		return err
+	}
+	for n, part := range sandbox.WorkspaceFolders() {
+		// All of them are noted first, so that Close finds them.
+		m.Targets, m.FDs = append(m.Targets, base+part), append(m.FDs, fds[n])
+	}
+	for n, fd := range fds {
+		if err := Shift(fd, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME, userns); err != nil {
+			return fmt.Errorf("id-mapped mount of %s: %w", sandbox.WorkspaceFolders()[n], err)
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ var (
 		"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/kallsyms", "/proc/timer_list",
 		"/proc/sched_debug", "/proc/latency_stats", "/proc/interrupts", "/proc/cmdline", "/proc/sysrq-trigger",
 	}
-	maskedFolders   = []string{"/proc/acpi", "/proc/scsi", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/driver"}
+	maskedFolders   = []string{"/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/bus", "/proc/irq", "/proc/driver"} // every kernel has the first
 	readOnlyFolders = []string{"/proc/sys"}
 )
 
@@ -123,16 +123,29 @@ func MountScratch(size Tmpfs, base string) error {
 			return fmt.Errorf("own %s: %w", f.name, err)
 		}
 	}
-	for _, name := range []string{"workspace", "tmp", "files"} {
-		part, err := unix.OpenTree(fd, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-		if err != nil {
-			return fmt.Errorf("clone %s: %w", name, err)
-		}
-		if err := Attach(part, base+name); err != nil {
+	return hangFolders(fd, base)
+}
+
+// hangFolders mounts the folders of a file system at those of the same name below base. Before Linux 6.15 only what hangs
+// in the tree can be cloned, so the file system hangs at one of them meanwhile.
+func hangFolders(fd int, base string) error {
+	last := base + "workspace"
+	if err := Attach(fd, last); err != nil {
+		return err
+	}
+	for _, name := range []string{"tmp", "files"} {
+		if err := bind(last+"/"+name, base+name); err != nil {
 			return err
 		}
 	}
-	return unix.Close(fd)
+	own, err := unix.OpenTree(unix.AT_FDCWD, last+"/workspace", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("clone %s: %w", last, err)
+	}
+	if err := unix.Unmount(last, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("take the file system down: %w", err)
+	}
+	return Attach(own, last)
 }
 
 func maskProc() error {
@@ -145,12 +158,12 @@ func maskProc() error {
 	if err != nil {
 		return err
 	}
-	for _, path := range maskedFolders {
-		fd, err := unix.OpenTree(empty, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-		if err != nil {
-			return fmt.Errorf("clone mask: %w", err)
-		}
-		if err := Attach(fd, path); err != nil && !errors.Is(err, unix.ENOENT) {
+	// It is cloned from where it hangs: before Linux 6.15 a mount that hangs nowhere cannot be.
+	if err := Attach(empty, maskedFolders[0]); err != nil {
+		return err
+	}
+	for _, path := range maskedFolders[1:] {
+		if err := cover(maskedFolders[0], path); err != nil {
 			return err
 		}
 	}
@@ -159,19 +172,24 @@ func maskProc() error {
 			return err
 		}
 	}
-	return unix.Close(empty)
+	return nil
 }
 
 // cover hides path behind source; what this kernel does not have needs no cover.
 func cover(source, path string) error {
+	if err := bind(source, path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// bind shows source at path too.
+func bind(source, path string) error {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("clone %s: %w", source, err)
 	}
-	if err := Attach(fd, path); err != nil && !errors.Is(err, unix.ENOENT) {
-		return err
-	}
-	return nil
+	return Attach(fd, path)
 }
 
 func readOnly(path string) error {
