@@ -37,6 +37,19 @@ func MissingRights() ([]string, error) {
 	return LackedRights(string(status))
 }
 
+// RequireRights refuses to run a driver without the rights that it needs, and names those missing.
+func RequireRights(driver string) error {
+	missing, err := MissingRights()
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the %s driver needs %s to set limits and mount workspaces: start the server as root, or as the user of deploy/airlock.service",
+			driver, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
 // LackedRights names the rights that the process of a /proc/PID/status file lacks.
 func LackedRights(status string) ([]string, error) {
 	for line := range strings.Lines(status) {

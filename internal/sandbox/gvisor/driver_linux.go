@@ -41,8 +41,8 @@ func New(host sandbox.Host, o Options) (*Driver, error) {
 	if err := host.Validate(); err != nil {
 		return nil, err
 	}
-	if os.Geteuid() != 0 {
-		return nil, errors.New("the gvisor driver needs root to set limits and mount workspaces: start the server as root")
+	if err := sandbox.RequireRights("gvisor"); err != nil {
+		return nil, err
 	}
 	if o.Platform == "" {
 		o.Platform = "systrap"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/bin"
@@ -28,15 +27,11 @@ func New(host sandbox.Host) (*Driver, error) {
 	if err := host.Validate(); err != nil {
 		return nil, err
 	}
-	missing, err := sandbox.MissingRights()
-	if err != nil {
+	if err := sandbox.RequireRights("native"); err != nil {
 		return nil, err
 	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("the native driver needs %s to set limits and mount workspaces: start the server as root, or as the user of deploy/airlock.service",
-			strings.Join(missing, ", "))
-	}
 	d := &Driver{host: host}
+	var err error
 	if d.cgroups, err = sandbox.NewCgroups(host); err != nil {
 		return nil, err
 	}
