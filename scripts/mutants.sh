@@ -42,7 +42,7 @@ outcome() {
   elif grep -q -e '\[build failed\]' -e '\[setup failed\]' "$work/out"; then
     echo "BROKEN (does not compile)"
   else
-    echo killed
+    grep -q '^panic: test timed out' "$work/out" && echo 'killed (by the time limit)' || echo killed
   fi
 }
 

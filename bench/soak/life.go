@@ -82,6 +82,7 @@ var steps = []struct {
 	{"set a variable", (*box).setX},
 	{"read a variable", (*box).readX},
 	{"output file", (*box).output},
+	{"fork", (*box).fork},
 	{"exit code", (*box).exitCode},
 	{"time limit", (*box).timeLimit},
 	{"memory limit", (*box).memoryLimit},
@@ -345,6 +346,35 @@ func (b *box) output(ctx context.Context) error {
 	if ok && string(got) != word+"\n" {
 		return fmt.Errorf("the output file is %q and not %q", got, word)
 	}
+	return nil
+}
+
+// fork: the copy has what the original has, and what is written to the one does not show in the other.
+func (b *box) fork(ctx context.Context) error {
+	if looked, err := b.look(ctx); !looked || err != nil {
+		return err
+	}
+	copied := &box{w: b.w, rng: b.rng, lines: slices.Clone(b.lines), blob: maps.Clone(b.blob), next: b.next}
+	var made struct {
+		ID string `json:"id"`
+	}
+	// One whose answer was cut off stays until it expires.
+	if !b.try(ctx, "fork", func(c *servertest.Client) error {
+		return c.Call(ctx, http.MethodPost, "/airlock/v1/containers/"+b.id+"/fork", nil, &made)
+	}) {
+		return nil
+	}
+	copied.id = made.ID
+	if err := copied.append(ctx); err != nil {
+		return err
+	}
+	if _, err := copied.look(ctx); err != nil {
+		return fmt.Errorf("the copy %s: %w", copied.id, err)
+	}
+	if _, err := b.look(ctx); err != nil {
+		return fmt.Errorf("after its copy was written: %w", err)
+	}
+	copied.try(ctx, "delete", func(c *servertest.Client) error { return c.Delete(ctx, copied.id) })
 	return nil
 }
 
