@@ -209,7 +209,7 @@ func (l *Lease) start(ctx context.Context) (*sandbox.Sandbox, error) {
 	}
 	began := time.Now()
 	sb, err := s.Driver.Create(ctx, sandbox.Spec{
-		ID: string(c.ID), RootFS: img.Path, Workspace: ws, Limits: s.limits(), Hostname: "airlock",
+		ID: string(c.ID), RootFS: img.Path, Workspace: ws, Limits: s.limits(), Hostname: "airlock", Preload: s.Preload,
 	})
 	if err != nil {
 		release()

@@ -35,6 +35,8 @@ type Service struct {
 	DefaultRootFS string
 	// Limits of every sandbox; zero = sandbox.DefaultLimits.
 	Limits sandbox.Limits
+	// Preload names the Python modules that sandboxes have imported before they are asked; see sandbox.Spec.
+	Preload []string
 
 	IdleTTL     time.Duration // rolling life after the last use; 0 = 1 h
 	MaxAge      time.Duration // absolute life; 0 = 30 days

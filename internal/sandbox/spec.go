@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -22,6 +23,24 @@ type Spec struct {
 	Env map[string]string
 	// Hostname is seen inside; if empty, "airlock".
 	Hostname string
+	// Preload names the Python modules that the fork server inside imports, in this order; missing ones are skipped. If
+	// empty, or with less memory than ForkServerMemory, there is no fork server and every interpreter starts cold.
+	Preload []string
+}
+
+// ForkServerMemory is the smallest memory limit, in bytes, under which a fork server runs: beside it there must be room
+// for the code.
+const ForkServerMemory = 512 << 20
+
+// DefaultPreload is what makes first cells slow and is used by most of them.
+func DefaultPreload() []string { return []string{"numpy", "pandas", "matplotlib.pyplot", "openpyxl"} }
+
+// Preloads is Preload, unless the limits leave no room for it.
+func (s Spec) Preloads() []string {
+	if s.Limits.MemoryBytes < ForkServerMemory {
+		return nil
+	}
+	return s.Preload
 }
 
 // Limits are in force before the first instruction of a command. A zero field takes the value of DefaultLimits.
@@ -121,8 +140,26 @@ func (s Spec) Validate() error {
 	if err := s.Limits.Validate(); err != nil {
 		return fmt.Errorf("sandbox %s: %w", s.ID, err)
 	}
+	if err := ValidPreload(s.Preload); err != nil {
+		return fmt.Errorf("sandbox %s: %w", s.ID, err)
+	}
 	return nil
 }
+
+// ValidPreload refuses what is no list of Python modules.
+func ValidPreload(modules []string) error {
+	if len(modules) > 64 {
+		return fmt.Errorf("%d modules to preload are more than 64", len(modules))
+	}
+	for _, m := range modules {
+		if !moduleName.MatchString(m) {
+			return fmt.Errorf("preload %q is not the name of a Python module", m)
+		}
+	}
+	return nil
+}
+
+var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
 
 // ValidID accepts what may become part of a cgroup or file name.
 func ValidID(id string) error {

@@ -68,7 +68,8 @@ func TestSpecNeedsAHostFolderAndCleanVariables(t *testing.T) {
 	for name, spoil := range map[string]func(*Spec){
 		"relative root": func(s *Spec) { s.RootFS = "r" }, "long host name": func(s *Spec) { s.Hostname = strings.Repeat("h", 64) },
 		"name with =": func(s *Spec) { s.Env = map[string]string{"A=B": ""} }, "NUL": func(s *Spec) { s.Env = map[string]string{"A": "\x00"} },
-		"no limits": func(s *Spec) { s.Limits = Limits{} },
+		"no limits": func(s *Spec) { s.Limits = Limits{} }, "an option for a module": func(s *Spec) { s.Preload = []string{"-c"} },
+		"a path for a module": func(s *Spec) { s.Preload = []string{"numpy", "../x"} },
 	} {
 		s := good
 		spoil(&s)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/blob"
@@ -74,7 +75,7 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 	}
 	p.containers = &container.Service{
 		DB: p.db, Files: p.files, Blobs: p.blobs, Instance: p.data.instance, CursorKey: cursor, Now: cfg.Now, Log: log,
-		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), MaxFile: cfg.File.MaxBytes,
+		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), Preload: cfg.Sandbox.preload(), MaxFile: cfg.File.MaxBytes,
 		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
 		IdleDestroy: cfg.Container.IdleDestroy, PackAfter: cfg.Container.PackAfter, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
 		Ping: cfg.Messages.Ping,
@@ -246,6 +247,16 @@ func (s *Sandbox) admission(host sandbox.Host, driver string) (*container.Admiss
 		Memory: memory.Read, Pressure: memory.Pressure, MaxPressure: s.MaxPressure, Reserve: s.MemoryReserve,
 		Share: container.ShareOf(driver), Wait: s.QueueWait,
 	}, nil
+}
+
+func (s *Sandbox) preload() []string {
+	var modules []string
+	for name := range strings.SplitSeq(s.Preload, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			modules = append(modules, name)
+		}
+	}
+	return modules
 }
 
 // close gives everything back, the last opened first. A nil part was never opened.

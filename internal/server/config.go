@@ -3,7 +3,10 @@ package server
 import (
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 // Config is every setting. The yaml name is the key in the file; the environment variable is AIRLOCK_ and the key in
@@ -67,6 +70,9 @@ type Sandbox struct {
 	OpenFiles         int           `yaml:"open_files"`
 	Wall              time.Duration `yaml:"wall"` // time limit of one command
 	OutputBytes       int64         `yaml:"output_bytes"`
+	// Preload names the Python modules, separated by commas, that a fork server inside each sandbox has imported before
+	// the first cell asks; empty = no fork server.
+	Preload string `yaml:"preload"`
 	// CgroupParent is the cgroup below which sandboxes get theirs, from the root of each hierarchy, e.g. /airlock; empty =
 	// the server's own, and on cgroup v2 a fresh group at the top where that is refused.
 	CgroupParent string `yaml:"cgroup_parent"`
@@ -144,7 +150,7 @@ func DefaultConfig() Config {
 		Listen:  "127.0.0.1:8787",
 		Data:    defaultData(),
 		RootFS:  defaultRootFS(),
-		Sandbox: Sandbox{Driver: "auto", MaxPressure: 25, QueueWait: 30 * time.Second},
+		Sandbox: Sandbox{Driver: "auto", MaxPressure: 25, QueueWait: 30 * time.Second, Preload: strings.Join(sandbox.DefaultPreload(), ",")},
 		Disk:    DiskSettings{CrowdedPercent: 85, FullPercent: 95},
 		Container: ContainerSettings{
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 // isLoopback reports whether only this machine can reach an address to listen on.
@@ -43,6 +45,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.checkRoom(); err != nil {
 		return err
+	}
+	if err := sandbox.ValidPreload(c.Sandbox.preload()); err != nil {
+		return fmt.Errorf("sandbox.preload: %w", err)
 	}
 	switch c.LogLevel {
 	case "", "debug", "info", "warn", "error":

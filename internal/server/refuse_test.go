@@ -25,6 +25,8 @@ func TestServingBeyondLoopbackNeedsTLSOrAProxy(t *testing.T) {
 		{"half a TLS", Config{Listen: "127.0.0.1:1", TLS: TLS{Cert: "c"}}, false},
 		{"admin beyond", Config{Listen: "127.0.0.1:1", AdminListen: "0.0.0.0:2"}, false},
 		{"no port", Config{Listen: "127.0.0.1"}, false},
+		{"modules to preload", Config{Listen: "127.0.0.1:1", Sandbox: Sandbox{Preload: "numpy, os.path"}}, true},
+		{"no modules to preload", Config{Listen: "127.0.0.1:1", Sandbox: Sandbox{Preload: "numpy;x"}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

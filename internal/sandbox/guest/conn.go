@@ -33,6 +33,9 @@ type Options struct {
 	// the sandbox. It is read before each call and after one that died of
 	// signal 9. It must be safe for concurrent use.
 	OOMCount func() int64
+	// Preload names the Python modules that the fork server imports; without
+	// any there is none, and every interpreter starts cold.
+	Preload []string
 }
 
 // Conn is the host's end of a guest stream. It is safe for concurrent use.
@@ -69,7 +72,7 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 	c.ending.Add(2)
 	go func() {
 		defer c.ending.Done()
-		c.greet(opts.Env)
+		c.greet(&Hello{Version: Version, Env: envList(opts.Env), Preload: opts.Preload})
 	}()
 	go func() {
 		defer c.ending.Done()
@@ -78,10 +81,10 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 	return c
 }
 
-func (c *Conn) greet(env map[string]string) {
+func (c *Conn) greet(hello *Hello) {
 	w := NewWriter(c.rw)
 	w.Before = c.w.Before
-	err := w.Write(&Frame{Type: TypeHello, Hello: &Hello{Version: Version, Env: envList(env)}})
+	err := w.Write(&Frame{Type: TypeHello, Hello: hello})
 	c.w.mu.Unlock()
 	if err != nil {
 		c.fail(fmt.Errorf("greet: %w", gone(err)))
@@ -301,6 +304,29 @@ func (c *Conn) ask(ctx context.Context, op string, f *Frame) (*Frame, error) {
 // Ping waits for an answer of the guest.
 func (c *Conn) Ping(ctx context.Context) error {
 	_, err := c.ask(ctx, "ping", &Frame{Type: TypePing})
+	return err
+}
+
+// Clock asks the guest what time it has.
+func (c *Conn) Clock(ctx context.Context) (time.Time, error) {
+	f, err := c.ask(ctx, "clock", &Frame{Type: TypePing})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return time.Unix(0, f.N), nil
+}
+
+// Warm waits until the Python fork server of the sandbox can fork, and starts it
+// if needed. An *Error says that there is none: no modules to preload, no Python.
+func (c *Conn) Warm(ctx context.Context) error {
+	_, err := c.ask(ctx, "warm", &Frame{Type: TypeWarm})
+	return err
+}
+
+// Rest ends what the guest can make again, which is the fork server. It comes
+// before a freeze; interpreters with state stay.
+func (c *Conn) Rest(ctx context.Context) error {
+	_, err := c.ask(ctx, "rest", &Frame{Type: TypeRest})
 	return err
 }
 

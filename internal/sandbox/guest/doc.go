@@ -31,6 +31,8 @@
 //	       <------------------------  data            (window 1 MiB, credit back)
 //	cancel ------------------------>  kills all processes of the call
 //	       <------------------------  exit or err     (always the last frame of an id)
+//	warm   ------------------------>  has the Python fork server import its modules
+//	rest   ------------------------>  ends it, before a freeze
 //
 // Files: guest.go types; errors.go; frames.go the stream; conn.go, call.go the
 // multiplexer; exec.go, cell.go, files.go one group of operations each.

@@ -40,6 +40,8 @@ const (
 	TypeMkdir  Type = "mkdir"  // File
 	TypeRemove Type = "remove" // File
 	TypeSync   Type = "sync"
+	TypeWarm   Type = "warm" // have the fork server ready
+	TypeRest   Type = "rest" // before a freeze: let go of what can be made again
 	TypePing   Type = "ping"
 )
 
@@ -56,7 +58,7 @@ const (
 	TypeExit  Type = "exit"  // Exit
 	TypeOK    Type = "ok"    // N counts data bytes; Entry of a Stat
 	TypeFault Type = "fault" // Fault
-	TypePong  Type = "pong"
+	TypePong  Type = "pong"  // N is the guest's clock, nanoseconds since 1970
 )
 
 // Frame is one message. Bytes that the sandbox's code may choose are []byte,
@@ -80,9 +82,12 @@ type Frame struct {
 }
 
 // Hello tells the guest what holds for the whole sandbox. Env is KEY=VALUE.
+// Preload names the modules that the Python fork server imports; without any
+// there is no fork server.
 type Hello struct {
 	Version int      `json:"v"`
 	Env     [][]byte `json:"env,omitempty"`
+	Preload []string `json:"preload,omitempty"`
 }
 
 // ExecSpec is a Command on the wire. Script is the length of the shell text; 0

@@ -184,7 +184,10 @@ def _airlock_main():
                 spec.loader.exec_module = exec_module
             return spec
 
-    sys.meta_path.insert(0, AsyncioHook())
+    if "asyncio" in sys.modules:  # the fork server has imported it
+        nestable()
+    else:
+        sys.meta_path.insert(0, AsyncioHook())
 
     def await_parts(parts, names):
         import asyncio
@@ -339,6 +342,3 @@ def _airlock_main():
         if head.get("fresh"):
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.exit(result)
-
-
-_airlock_main()

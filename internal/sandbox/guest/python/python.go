@@ -1,15 +1,33 @@
 // Package python holds the part of the guest that is written in Python: the
-// resident interpreter for cells.
+// interpreter for cells, and the fork server that has imported the usual
+// libraries and forks such interpreters.
 //
-// The guest runs it with python3 -P -c as the code's own uid and speaks to it
-// over descriptor 3: messages framed as a big-endian length, a JSON header, a
-// newline and the code. It is part of the code's side of the wall: nothing in
-// it protects anything, and the guest believes nothing it says.
+// The guest runs both with python3 -P -c as the code's own uid and speaks to
+// them over descriptor 3: messages framed as a big-endian length, a JSON header,
+// a newline and the code. They are part of the code's side of the wall: nothing
+// in them protects anything, and the guest believes nothing they say. Code may
+// kill or stop the fork server, and whatever it may do to it beyond that it does
+// to interpreters of its own container; the guest then starts them cold.
+//
+// The fork server imports with / as its folder and without a home, so that no
+// file of a workspace is imported, read or written. It forks with no thread
+// alive. A child takes its environment and streams from the guest, draws new
+// randomness, and is from then on what a cold interpreter is, but that the
+// libraries are imported. Hash seed and addresses are those of its fork server,
+// of which each sandbox has its own.
 package python
 
 import _ "embed"
 
-// Cell is the source of the resident interpreter.
-//
 //go:embed cell.py
-var Cell string
+var cell string
+
+//go:embed fork.py
+var fork string
+
+// Cell is the program of a cold interpreter.
+var Cell = cell + "\n\n_airlock_main()\n"
+
+// Fork is the program of the fork server. Its arguments are the folder in which
+// interpreters begin, and the modules to import.
+var Fork = cell + "\n\n" + fork

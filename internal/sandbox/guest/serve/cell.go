@@ -85,12 +85,16 @@ func (s *server) cell(k *call, spec *guest.CellSpec) *guest.Frame {
 		}
 		c := &cellRun{k: k, spec: spec, in: in}
 		c.exit.Started, c.exit.StateLost = started, lost
-		if c.run() {
-			if in.ended() {
-				s.repl.drop()
-			}
-			return &guest.Frame{Type: guest.TypeExit, Exit: &c.exit}
+		if !c.run() {
+			continue
 		}
+		if in.ended() {
+			s.repl.drop()
+		}
+		if started && !in.forked {
+			s.forks.kick()
+		}
+		return &guest.Frame{Type: guest.TypeExit, Exit: &c.exit}
 	}
 }
 
@@ -98,15 +102,23 @@ func (s *server) freshCell(k *call, spec *guest.CellSpec) *guest.Frame {
 	if k.isCanceled() {
 		return faultKind(nil, "canceled before it started")
 	}
-	in, f := s.startInterp()
-	if f != nil {
-		return f
+	for {
+		in, f := s.startInterp()
+		if f != nil {
+			return f
+		}
+		c := &cellRun{k: k, spec: spec, in: in}
+		c.exit.Started = true
+		ran := c.run()
+		in.release()
+		if !ran {
+			continue
+		}
+		if !in.forked {
+			s.forks.kick()
+		}
+		return &guest.Frame{Type: guest.TypeExit, Exit: &c.exit}
 	}
-	c := &cellRun{k: k, spec: spec, in: in}
-	c.exit.Started = true
-	c.run()
-	in.release()
-	return &guest.Frame{Type: guest.TypeExit, Exit: &c.exit}
 }
 
 // run is false if the interpreter turned out to have died before it saw the
@@ -132,13 +144,26 @@ func (c *cellRun) run() bool {
 		c.in.ctl.Close() // nobody reads what is still being told
 	}
 	<-told
-	if c.in.ended() && c.in.cells > 1 && !c.begun && !c.exit.Canceled && !c.exit.TimedOut {
+	if c.in.ended() && !c.begun && !c.exit.Canceled && !c.exit.TimedOut && c.again() {
 		return false
 	}
 	c.k.code = nil
 	c.exit.Dropped = [2]int64{c.in.out.finish(), c.in.err.finish()}
 	c.epilogue()
 	return true
+}
+
+// again tells whether a cell that its interpreter has not begun may run in
+// another one. If a cold one dies before its first cell, so will the next.
+func (c *cellRun) again() bool {
+	if c.in.cells > 1 {
+		return true
+	}
+	if c.in.forked {
+		c.in.cells = 0 // nothing is lost with it
+		c.in.s.forks.reject(c.in.family)
+	}
+	return c.in.forked
 }
 
 func (c *cellRun) stderr(p []byte) {
@@ -243,16 +268,16 @@ func (c *cellRun) settle() {
 		if c.spec.Fresh || !c.done {
 			account(&c.exit, c.in.proc)
 		}
-		p.kill(c.in.marker)
+		c.in.family.kill(c.in.proc)
 		return
 	}
-	pid := c.in.proc.pid
-	if len(p.others(c.in.marker, pid)) == 0 {
+	marker, core := c.in.family.marker, append(c.in.family.spared(c.in.proc), c.in.proc.pid)
+	if len(p.others(marker, core...)) == 0 {
 		return
 	}
 	t := time.NewTimer(drainGrace)
 	defer t.Stop()
-	for len(p.others(c.in.marker, pid)) > 0 {
+	for len(p.others(marker, core...)) > 0 {
 		tick := time.NewTimer(10 * time.Millisecond)
 		select {
 		case <-tick.C:
@@ -261,8 +286,8 @@ func (c *cellRun) settle() {
 		case <-t.C:
 		}
 		tick.Stop()
-		p.hunt(c.in.marker, pid)
-		p.waitGone(c.in.marker, pid)
+		p.hunt(marker, core...)
+		p.waitGone(marker, core...)
 		return
 	}
 }

@@ -12,6 +12,40 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
+// way is how interpreters come to be: cold, or from the fork server.
+type way struct {
+	preload []string
+	// resident counts the processes that stay between two cells.
+	resident int
+}
+
+var forkedWay = way{preload: []string{"asyncio", "random", "uuid", "tempfile", "numpy.random", "no_such_module"}, resident: 2}
+
+// bothWays runs a test of cells with cold and with forked interpreters: there is
+// no difference that a cell could tell.
+func bothWays(t *testing.T, test func(*testing.T, way)) {
+	t.Helper()
+	for name, w := range map[string]way{"cold": {resident: 1}, "forked": forkedWay} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, w)
+		})
+	}
+}
+
+// start waits for the fork server, if there is to be one.
+func (w way) start(tb testing.TB, opts guest.Options) *guestProcess {
+	tb.Helper()
+	opts.Preload = w.preload
+	g := start(tb, opts)
+	if len(w.preload) > 0 {
+		if err := g.Warm(tb.Context()); err != nil {
+			tb.Fatalf("fork server: %v", err)
+		}
+	}
+	return g
+}
+
 type cellOutcome struct {
 	guest.CellResult
 	out, err string
@@ -41,9 +75,13 @@ func (g *guestProcess) py(tb testing.TB, code string) cellOutcome {
 	return g.runCell(tb, guest.Cell{Code: code, Timeout: 30 * time.Second})
 }
 
-// TestCells runs groups of cells, each group in one interpreter.
 func TestCells(t *testing.T) {
 	t.Parallel()
+	bothWays(t, testCells)
+}
+
+// testCells runs groups of cells, each group in one interpreter.
+func testCells(t *testing.T, w way) {
 	type step struct {
 		code, out string
 		err       string // a part of stderr; "" means that it is empty
@@ -143,7 +181,7 @@ func TestCells(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			g := start(t, guest.Options{})
+			g := w.start(t, guest.Options{})
 			for i, s := range tt.steps {
 				o := g.py(t, s.code)
 				if o.out != s.out || o.Code != s.exit || o.StateLost || o.Started != (i == 0) {
@@ -156,8 +194,8 @@ func TestCells(t *testing.T) {
 					t.Errorf("cell %d: the interpreter's own frames are shown: %s", i+1, o.err)
 				}
 			}
-			if n := g.processes(t); n != 1 {
-				t.Errorf("%d processes left beside the interpreter", n-1)
+			if n := g.processes(t); n != w.resident {
+				t.Errorf("%d processes left beside the interpreter", n-w.resident)
 			}
 		})
 	}
@@ -165,7 +203,11 @@ func TestCells(t *testing.T) {
 
 func TestCellEnvironmentIsOfOneCell(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{Env: map[string]string{"OPENBLAS_NUM_THREADS": "1"}})
+	bothWays(t, testCellEnvironmentIsOfOneCell)
+}
+
+func testCellEnvironmentIsOfOneCell(t *testing.T, w way) {
+	g := w.start(t, guest.Options{Env: map[string]string{"OPENBLAS_NUM_THREADS": "1"}})
 	code := "import os; print(os.environ.get('OUTPUT_DIR'), os.environ.get('ONCE'), os.environ['HOME'], os.environ['OPENBLAS_NUM_THREADS'], os.getcwd())"
 	o := g.runCell(t, guest.Cell{Code: code, Env: map[string]string{"OUTPUT_DIR": "/files/output/a", "ONCE": "1"}})
 	if o.out != "/files/output/a 1 /workspace 1 /workspace\n" {
@@ -179,7 +221,11 @@ func TestCellEnvironmentIsOfOneCell(t *testing.T) {
 
 func TestFreshCellSharesNothing(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testFreshCellSharesNothing)
+}
+
+func testFreshCellSharesNothing(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	g.py(t, "x = 1")
 	o := g.runCell(t, guest.Cell{Code: "import atexit\natexit.register(lambda: print('bye'))\nf = open('/tmp/f', 'w'); f.write('unflushed')\nprint('x' in globals())\nimport sys; sys.exit(6)", Fresh: true})
 	if o.out != "False\nbye\n" || o.Code != 6 || !o.Started || o.StateLost || o.err != "" {
@@ -196,14 +242,18 @@ func TestFreshCellSharesNothing(t *testing.T) {
 	if !o.TimedOut || o.Code != 124 || !strings.Contains(o.err, "\ndetection_timeout: the cell ran longer than 4 s") || o.StateLost || o.out != "up\n" {
 		t.Errorf("got %+v", o)
 	}
-	if n := g.processes(t); n != 1 {
-		t.Errorf("%d processes left beside the interpreter", n-1)
+	if n := g.processes(t); n != w.resident {
+		t.Errorf("%d processes left beside the interpreter", n-w.resident)
 	}
 }
 
 func TestCellPastItsTimeIsInterruptedAndKeepsState(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testCellPastItsTimeIsInterruptedAndKeepsState)
+}
+
+func testCellPastItsTimeIsInterruptedAndKeepsState(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	g.py(t, "import asyncio, subprocess, threading, time\nx = 'kept'")
 	for _, code := range []string{
 		"print('partial', end='')\nwhile True: pass",
@@ -227,14 +277,18 @@ func TestCellPastItsTimeIsInterruptedAndKeepsState(t *testing.T) {
 	if o := g.py(t, "x"); o.out != "'kept'\n" || o.Started || o.err != "" {
 		t.Errorf("got %+v", o)
 	}
-	if n := g.processes(t); n != 1 {
-		t.Errorf("%d processes left beside the interpreter", n-1)
+	if n := g.processes(t); n != w.resident {
+		t.Errorf("%d processes left beside the interpreter", n-w.resident)
 	}
 }
 
 func TestCellThatDoesNotYieldLosesItsInterpreter(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testCellThatDoesNotYieldLosesItsInterpreter)
+}
+
+func testCellThatDoesNotYieldLosesItsInterpreter(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	g.py(t, "x = 1")
 	o := g.runCell(t, guest.Cell{Code: "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('partial')\nwhile True: pass", Timeout: time.Second})
 	if !o.TimedOut || o.Code != 124 || !o.StateLost || o.out != "partial\n" || !strings.Contains(o.err, "detection_timeout: ") || !strings.Contains(o.err, "variables are lost") {
@@ -247,7 +301,11 @@ func TestCellThatDoesNotYieldLosesItsInterpreter(t *testing.T) {
 
 func TestInterpreterThatDiesIsReplacedAndTold(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testInterpreterThatDiesIsReplacedAndTold)
+}
+
+func testInterpreterThatDiesIsReplacedAndTold(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	tests := []struct {
 		code         string
 		exit, signal int
@@ -276,7 +334,11 @@ func TestInterpreterThatDiesIsReplacedAndTold(t *testing.T) {
 
 func TestCellThatClosesItsChannelIsEnded(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testCellThatClosesItsChannelIsEnded)
+}
+
+func testCellThatClosesItsChannelIsEnded(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	o := g.py(t, "import os; os.closerange(3, 1000); import time; time.sleep(100)")
 	if o.Code != 137 || !o.StateLost {
 		t.Errorf("got %+v", o)
@@ -292,7 +354,11 @@ func TestCellThatClosesItsChannelIsEnded(t *testing.T) {
 
 func TestCanceledCellIsInterrupted(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testCanceledCellIsInterrupted)
+}
+
+func testCanceledCellIsInterrupted(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	g.py(t, "x = 1")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	o, err := g.tryCell(ctx, guest.Cell{Code: "import subprocess\nsubprocess.Popen(['sleep', '100'])\nprint('up')\nwhile True: pass", Stdout: onWrite(func() { cancel(errTest) })})
@@ -302,14 +368,18 @@ func TestCanceledCellIsInterrupted(t *testing.T) {
 	if o := g.py(t, "x"); o.out != "1\n" {
 		t.Errorf("got %+v", o)
 	}
-	if n := g.processes(t); n != 1 {
-		t.Errorf("%d processes left beside the interpreter", n-1)
+	if n := g.processes(t); n != w.resident {
+		t.Errorf("%d processes left beside the interpreter", n-w.resident)
 	}
 }
 
 func TestCellsWaitForEachOtherAndCommandsDoNot(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testCellsWaitForEachOtherAndCommandsDoNot)
+}
+
+func testCellsWaitForEachOtherAndCommandsDoNot(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	up := make(chan struct{})
 	var once sync.Once
 	first := make(chan cellOutcome, 1)
@@ -348,7 +418,11 @@ func TestCellsWaitForEachOtherAndCommandsDoNot(t *testing.T) {
 
 func TestOutputBetweenCellsGoesNowhere(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testOutputBetweenCellsGoesNowhere)
+}
+
+func testOutputBetweenCellsGoesNowhere(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	g.py(t, "import threading, time, os\nstop = False\ndef noise():\n    while not stop: os.write(1, b'noise' * 1000)\nthreading.Thread(target=noise, daemon=True).start()")
 	g.shell(t, "sleep 0.2")
 	o := g.py(t, "stop = True; time.sleep(0.1); print('mine')")
@@ -359,7 +433,11 @@ func TestOutputBetweenCellsGoesNowhere(t *testing.T) {
 
 func TestHugeCellOutputKeepsHeadAndTail(t *testing.T) {
 	t.Parallel()
-	g := start(t, guest.Options{})
+	bothWays(t, testHugeCellOutputKeepsHeadAndTail)
+}
+
+func testHugeCellOutputKeepsHeadAndTail(t *testing.T, w way) {
+	g := w.start(t, guest.Options{})
 	o := g.runCell(t, guest.Cell{Code: "print('begin')\nprint('x' * 20_000_000)\nprint('end')", OutputBytes: 10_000})
 	if !strings.HasPrefix(o.out, "begin\nxxx") || !strings.HasSuffix(o.out, "xxx\nend\n") || len(o.out) > 10_100 || o.StdoutDropped < 19_000_000 {
 		t.Errorf("got %d bytes, %+v", len(o.out), o.CellResult)

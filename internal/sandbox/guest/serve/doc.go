@@ -16,13 +16,18 @@
 //     has (its marker). They cannot drop it, and their children inherit it, so
 //     "everything of this call" is what /proc says, whatever was double-forked
 //     or moved to another session.
+//   - The fork server shares its marker with the one interpreter that it has
+//     forked, because only an exec can give a marker; whatever else has it
+//     belongs to that interpreter's cell. It runs as the code, so code can end
+//     it: then interpreters start cold, and after three such ends there is none.
 //   - One thread waits for all children; an exit status exists only when that
 //     thread has reaped the process.
 //   - The frame reader never blocks: each call has a bounded inbox, and a host
 //     that overruns a window is a protocol violation, which ends the guest.
 //
 // Goroutines: the reader is Run itself; each call has one; each output pipe has
-// a pump; each stdin a feeder; one reaper; one reader for each interpreter.
+// a pump; each stdin a feeder; one reaper; one reader for each interpreter and
+// for the fork server.
 // All but the reaper and the pumps of kept background processes end with their
 // call, and Run waits for the calls.
 //
@@ -30,7 +35,12 @@
 //	                   |timeout: TERM, 2 s, KILL                 ^
 //	                   |cancel: KILL ----------------------------+
 //
+//	fork server:  none --warm, or after a cold cell--> importing --> ready --fork, if it has no interpreter--+
+//	               ^  ^                                   |            ^  '---------------------------------'
+//	               |  '---- ended by code, or silent -----+------------+
+//	               '------- rest (before a freeze) -------+
+//
 // Files: serve.go the loop; call.go one call's windows; start.go, reaper.go,
 // procs.go processes; exec.go commands; output.go, pump.go what they print;
-// cell.go, interp.go Python; files.go, put.go, open.go, list.go, remove.go files.
+// cell.go, interp.go, family.go, forks.go Python; files.go, put.go, open.go, list.go, remove.go files.
 package serve

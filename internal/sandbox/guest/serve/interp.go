@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ const maxControl = 1 << 20
 // socketpair, framed like the host's stream. Code can forge what its own
 // interpreter says, and thereby deceive only itself.
 type message struct {
-	Type string `json:"t"` // to Python: cell; from Python: begin, done
+	Type string `json:"t"` // to Python: cell; from Python: begin, done; from the fork server: ready, failed, forked
 	Cell int    `json:"cell"`
 
 	// To Python.
@@ -33,13 +34,18 @@ type message struct {
 	Interrupted bool  `json:"interrupted"`
 	CPU         int64 `json:"cpu_ns"`
 	MaxRSS      int64 `json:"max_rss"`
+
+	// From the fork server.
+	PID int    `json:"pid"`
+	Why string `json:"why"`
 }
 
 // interp is one Python process.
 type interp struct {
 	s        *server
 	proc     *proc
-	marker   uint32
+	family   *family
+	forked   bool // it comes from the fork server
 	ctl      *os.File
 	out, err *pump
 	said     chan message // closed when the interpreter no longer speaks
@@ -48,40 +54,48 @@ type interp struct {
 
 // startInterp returns a fault if there is no interpreter.
 func (s *server) startInterp() (*interp, *guest.Frame) {
+	if in := s.forks.fork(); in != nil {
+		return in, nil
+	}
+	return s.coldInterp()
+}
+
+// coldInterp executes Python.
+func (s *server) coldInterp() (*interp, *guest.Frame) {
 	path, ok := lookPath("python3", baseEnv)
 	if !ok {
-		return nil, faultKind(guest.ErrNotExist, "python3: not found in this root file system")
+		return nil, noPython()
 	}
 	in := &interp{s: s, said: make(chan message, 8)}
 	files, err := in.files()
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
+	defer closeAll(files)
 	if err != nil {
 		in.closeFiles()
 		return nil, fault(err)
 	}
-	in.marker = s.procs.mark()
+	f := s.newFamily()
 	pr := &program{
 		// -P: a module in the working directory must not shadow the library.
 		path: path, argv: []string{"python3", "-P", "-c", python.Cell},
-		env: s.environment(), cwd: guest.Home, marker: in.marker,
+		env: s.environment(), cwd: guest.Home, marker: f.marker,
 	}
 	for _, f := range files {
 		pr.files = append(pr.files, f.Fd())
 	}
-	in.proc, err = s.procs.start(pr)
+	p, err := s.procs.start(pr)
 	if err != nil {
 		in.closeFiles()
-		s.procs.unmark(in.marker, false)
+		f.leave(nil)
 		return nil, startFault(pr, err)
 	}
-	go in.out.run()
-	go in.err.run()
-	go in.listen()
+	f.interpreter(in, p)
 	return in, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 // files makes the interpreter's descriptors 0 to 3.
@@ -100,17 +114,27 @@ func (in *interp) files() (files []*os.File, err error) {
 		return files, err
 	}
 	files = append(files, w)
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := controlPair()
 	if err != nil {
 		return files, err
 	}
-	files = append(files, os.NewFile(uintptr(fds[1]), "control"))
+	in.ctl = ours
+	return append(files, theirs), nil
+}
+
+// controlPair makes the two ends over which guest and Python speak.
+func controlPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs = os.NewFile(uintptr(fds[1]), "control")
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		unix.Close(fds[0])
-		return files, err
+		theirs.Close()
+		return nil, nil, err
 	}
-	in.ctl = os.NewFile(uintptr(fds[0]), "control")
-	return files, nil
+	return os.NewFile(uintptr(fds[0]), "control"), theirs, nil
 }
 
 func (in *interp) closeFiles() {
@@ -140,25 +164,33 @@ func (in *interp) tell(m message, code []byte) error {
 // listen ends with the stream, or with the first thing that is no message.
 func (in *interp) listen() {
 	defer close(in.said)
-	r := bufio.NewReader(lastWords{in.ctl})
-	for {
-		var head [4]byte
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			return
-		}
-		n := binary.BigEndian.Uint32(head[:])
-		if n > maxControl {
-			return
-		}
-		body := make([]byte, n)
-		if _, err := io.ReadFull(r, body); err != nil {
-			return
-		}
-		var m message
-		if json.Unmarshal(body, &m) != nil {
-			return
-		}
+	for m := range messages(in.ctl) {
 		in.said <- m // whoever ends the interpreter drains it
+	}
+}
+
+// messages are what Python says, until it says something else or nothing more.
+func messages(ctl *os.File) iter.Seq[message] {
+	return func(yield func(message) bool) {
+		r := bufio.NewReader(lastWords{ctl})
+		for {
+			var head [4]byte
+			if _, err := io.ReadFull(r, head[:]); err != nil {
+				return
+			}
+			n := binary.BigEndian.Uint32(head[:])
+			if n > maxControl {
+				return
+			}
+			body := make([]byte, n)
+			if _, err := io.ReadFull(r, body); err != nil {
+				return
+			}
+			var m message
+			if json.Unmarshal(body, &m) != nil || !yield(m) {
+				return
+			}
+		}
 	}
 }
 
@@ -186,17 +218,12 @@ func (l lastWords) Read(p []byte) (int, error) {
 
 // ended tells whether the process is gone.
 func (in *interp) ended() bool {
-	select {
-	case <-in.proc.done:
-		return true
-	default:
-		return false
-	}
+	return in.proc.ended()
 }
 
 // kill ends the interpreter and everything it started.
 func (in *interp) kill() {
-	in.s.procs.kill(in.marker)
+	in.family.kill(in.proc)
 	<-in.proc.done
 }
 
@@ -208,5 +235,5 @@ func (in *interp) release() {
 	<-in.err.eof
 	for range in.said {
 	}
-	in.s.procs.unmark(in.marker, false)
+	in.family.leave(in.proc)
 }

@@ -36,22 +36,25 @@ func TestCallsLeaveNothingBehindInTheGuest(t *testing.T) {
 			t.Errorf("got %+v", o)
 		}
 	}
-	fds := func() int {
-		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
 	round()
 	g.shell(t, "sleep 0.1")
-	before := fds()
+	before := openFiles(t, g)
 	for range 5 {
 		round()
 	}
 	// The pipes of the kept process close when it ends.
 	g.shell(t, "sleep 0.1")
-	if after := fds(); after > before {
+	if after := openFiles(t, g); after > before {
 		t.Errorf("%d descriptors, %d before", after, before)
 	}
+}
+
+// openFiles counts the descriptors of the guest itself.
+func openFiles(t *testing.T, g *guestProcess) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -45,34 +46,34 @@ func (p *procs) onlyLocked(marker uint32) bool {
 	return p.pid1 && ours && len(p.marks) == 1
 }
 
-// kill ends every process with the marker and returns when they are gone.
-func (p *procs) kill(marker uint32) {
+// kill ends every process with the marker but some, and returns when they are gone.
+func (p *procs) kill(marker uint32, except ...int) {
 	if p.nobody() {
 		return
 	}
 	p.mu.Lock()
 	// Under the lock no other call can start a process between the look and
 	// the kill. The kernel then reaches all of them at once.
-	alone := p.onlyLocked(marker)
+	alone := len(except) == 0 && p.onlyLocked(marker)
 	if alone {
 		_ = syscall.Kill(-1, syscall.SIGKILL) // ESRCH: none is left
 	}
 	p.mu.Unlock()
 	if !alone {
-		p.hunt(marker, 0)
+		p.hunt(marker, except...)
 	}
-	p.waitGone(marker, 0)
+	p.waitGone(marker, except...)
 }
 
-// hunt stops all processes with the marker but one, until a pass finds no new
+// hunt stops all processes with the marker but some, until a pass finds no new
 // one, and kills them. Killing one by one would let the others use the time and
 // the free places to fork.
-func (p *procs) hunt(marker uint32, except int) {
+func (p *procs) hunt(marker uint32, except ...int) {
 	stopped := map[int]bool{}
 	for range stopPasses {
 		fresh := false
 		for _, pid := range p.members(marker, false) {
-			if pid == except || stopped[pid] {
+			if slices.Contains(except, pid) || stopped[pid] {
 				continue
 			}
 			stopped[pid], fresh = true, true
@@ -87,42 +88,34 @@ func (p *procs) hunt(marker uint32, except int) {
 	}
 }
 
-// waitGone returns when no process with the marker is left but except. A process
+// waitGone returns when no process with the marker is left but these. A process
 // that the kernel cannot end keeps it here; the host then gives the guest up.
-func (p *procs) waitGone(marker uint32, except int) {
+func (p *procs) waitGone(marker uint32, except ...int) {
 	wait := time.Millisecond
-	for p.left(marker, except) {
+	for p.left(marker, except...) {
 		t := time.NewTimer(wait)
 		select {
 		case <-p.reaped:
 		case <-t.C:
 			// One that was born during the last pass.
 			if wait = min(2*wait, 50*time.Millisecond); wait > 4*time.Millisecond {
-				p.hunt(marker, except)
+				p.hunt(marker, except...)
 			}
 		}
 		t.Stop()
 	}
 }
 
-func (p *procs) left(marker uint32, except int) bool {
-	if except == 0 {
+func (p *procs) left(marker uint32, except ...int) bool {
+	if len(except) == 0 {
 		return p.any(marker)
 	}
-	return len(p.others(marker, except)) > 0
+	return len(p.others(marker, except...)) > 0
 }
 
-// others are the living processes with the marker besides one.
-func (p *procs) others(marker uint32, except int) []int {
-	list := p.members(marker, false)
-	n := 0
-	for _, pid := range list {
-		if pid != except {
-			list[n] = pid
-			n++
-		}
-	}
-	return list[:n]
+// others are the living processes with the marker besides some.
+func (p *procs) others(marker uint32, except ...int) []int {
+	return slices.DeleteFunc(p.members(marker, false), func(pid int) bool { return slices.Contains(except, pid) })
 }
 
 // killKept ends what Keep calls have left.

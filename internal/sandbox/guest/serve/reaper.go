@@ -35,13 +35,15 @@ type procs struct {
 
 	// mu also serialises forks: a status that is reaped before its process is
 	// entered in live waits for it.
-	mu       sync.Mutex
-	live     map[int]*proc
-	marks    map[uint32]bool // markers in use; true: kept background processes
-	last     uint32
-	watching bool
-	work     *sync.Cond // there may be children again, or closed
-	closed   bool
+	mu    sync.Mutex
+	live  map[int]*proc
+	marks map[uint32]bool // markers in use; true: kept background processes
+	last  uint32
+	// strangers were reaped while a process is to be adopted; nil at other times.
+	strangers map[int]bool
+	watching  bool
+	work      *sync.Cond // there may be children again, or closed
+	closed    bool
 }
 
 func newProcs() *procs {
@@ -102,6 +104,8 @@ func (p *procs) reap() {
 			delete(p.live, pid)
 			c.status, c.usage = status, usage
 			close(c.done)
+		} else if p.strangers != nil {
+			p.strangers[pid] = true
 		}
 		p.mu.Unlock()
 		poke(p.reaped)

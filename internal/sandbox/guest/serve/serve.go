@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,12 +23,15 @@ type server struct {
 	w     *guest.Writer
 	procs *procs
 	repl  *repl
+	forks *forks
 
 	running sync.WaitGroup
 
 	mu    sync.Mutex
 	calls map[uint64]*call
 	env   []string
+	// preload is what the fork server imports; without it there is none.
+	preload []string
 }
 
 // Run speaks the guest side of the frames over rw until the host closes it,
@@ -45,6 +49,7 @@ func RunIn(rw io.ReadWriteCloser, group *os.File) error {
 		}
 	}
 	s.repl = newREPL(s)
+	s.forks = newForks(s)
 	defer s.procs.close()
 	if err := s.w.Write(&guest.Frame{Type: guest.TypeReady, N: guest.Version}); err != nil {
 		return fmt.Errorf("greet: %w", err)
@@ -101,7 +106,7 @@ func (s *server) dispatch(f *guest.Frame) error {
 	case guest.TypeHello:
 		return s.hello(f)
 	case guest.TypePing:
-		return s.w.Write(&guest.Frame{Type: guest.TypePong, ID: f.ID})
+		return s.w.Write(&guest.Frame{Type: guest.TypePong, ID: f.ID, N: time.Now().UnixNano()})
 	case guest.TypeCode, guest.TypeData, guest.TypeCredit, guest.TypeCancel:
 		s.mu.Lock()
 		k := s.calls[f.ID]
@@ -121,8 +126,13 @@ func (s *server) dispatch(f *guest.Frame) error {
 
 // operation returns what a frame asks for, or nil if it is malformed.
 func (s *server) operation(f *guest.Frame) func(*call) *guest.Frame {
-	if f.Type == guest.TypeSync {
+	switch f.Type {
+	case guest.TypeSync:
 		return s.sync
+	case guest.TypeWarm:
+		return s.forks.warm
+	case guest.TypeRest:
+		return s.forks.rest
 	}
 	switch {
 	case f.Type == guest.TypeExec && f.Exec != nil:
@@ -186,8 +196,15 @@ func (s *server) hello(f *guest.Frame) error {
 	}
 	s.mu.Lock()
 	s.env = environ(baseEnv, f.Hello.Env)
+	s.preload = f.Hello.Preload
 	s.mu.Unlock()
 	return nil
+}
+
+func (s *server) preloads() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.preload
 }
 
 func (s *server) environment() []string {
@@ -212,6 +229,7 @@ func (s *server) stop() {
 	}
 	s.running.Wait()
 	s.repl.close()
+	s.forks.rest(nil)
 	s.procs.killKept()
 }
 

@@ -36,6 +36,16 @@ type proc struct {
 	usage  syscall.Rusage
 }
 
+// ended tells whether the process has been reaped.
+func (c *proc) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // start runs a program as the code. On return the program has been executed,
 // with the marker, the uid and the OOM score in place before its first
 // instruction.
