@@ -181,9 +181,9 @@ func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 	return sb, nil
 }
 
-// start makes a sandbox on the container's workspace, which it creates the first time.
+// start gives the container a sandbox: one of the pool, or a new one on its workspace.
 func (l *Lease) start(ctx context.Context) (*sandbox.Sandbox, error) {
-	s, v, c := l.s, l.live, l.c
+	s, c := l.s, l.c
 	if s.Admit != nil {
 		if err := s.Admit(ctx); err != nil {
 			return nil, err
@@ -199,34 +199,19 @@ func (l *Lease) start(ctx context.Context) (*sandbox.Sandbox, error) {
 		// The container asked for this image when it was made, so its absence is the server's fault.
 		return nil, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
 	}
-	ws, err := l.attach(ctx)
+	began := time.Now()
+	sb, release, err := l.claim(ctx, img)
+	pooled := sb != nil
+	if sb == nil && err == nil {
+		sb, release, err = l.create(ctx, img)
+	}
 	if err != nil {
 		return nil, err
 	}
-	release, err := img.Hold()
-	if err != nil {
-		return nil, fmt.Errorf("start sandbox of container %s: %w", c.ID, err)
+	if err := l.take(ctx, sb, release); err != nil {
+		return nil, err
 	}
-	began := time.Now()
-	sb, err := s.Driver.Create(ctx, sandbox.Spec{
-		ID: string(c.ID), RootFS: img.Path, Workspace: ws, Limits: s.limits(), Hostname: "airlock", Preload: s.Preload,
-	})
-	if err != nil {
-		release()
-		return nil, capacity(fmt.Errorf("start sandbox of container %s: %w", c.ID, err))
-	}
-	v.mu.Lock()
-	closed := v.closed
-	if !closed {
-		v.sb, v.hold, v.frozen = sb, release, false
-	}
-	v.mu.Unlock()
-	if closed {
-		// Deleted while the sandbox was being made.
-		defer release()
-		return nil, errors.Join(wire.NotFound(), sb.Destroy(context.WithoutCancel(ctx)))
-	}
-	s.log().InfoContext(ctx, "sandbox started", "container_id", c.ID, "rootfs", c.RootFS, "took", time.Since(began))
+	s.log().InfoContext(ctx, "sandbox started", "container_id", c.ID, "sandbox_id", sb.ID(), "rootfs", c.RootFS, "pooled", pooled, "took", time.Since(began))
 	return sb, nil
 }
 

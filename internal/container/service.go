@@ -26,6 +26,8 @@ type Service struct {
 	Driver     sandbox.Driver
 	Workspaces *sandbox.Workspaces
 	RootFS     *rootfs.Store
+	// Pool has sandboxes ready for fresh containers; nil = each is made when it is needed.
+	Pool *sandbox.Pool
 	// Instance is the id of the data folder; rows carry it as their home.
 	Instance string
 	// CursorKey signs list cursors.

@@ -60,6 +60,14 @@ func (s *Sandbox) Freeze(ctx context.Context) error {
 	return s.inst.SetFrozen(ctx, true)
 }
 
+// background does nothing with drivers that know no priorities.
+func (s *Sandbox) background(ctx context.Context, on bool) error {
+	if b, ok := s.inst.(Backgrounder); ok {
+		return b.SetBackground(ctx, on)
+	}
+	return nil
+}
+
 // Thaw continues a frozen sandbox.
 func (s *Sandbox) Thaw(ctx context.Context) error { return s.inst.SetFrozen(ctx, false) }
 

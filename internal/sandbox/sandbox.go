@@ -66,6 +66,12 @@ type Instance interface {
 	Destroy(ctx context.Context) error
 }
 
+// Backgrounder is an Instance that can be made to yield the processors to others.
+type Backgrounder interface {
+	// SetBackground gives the sandbox a small share of contended processors, or its usual one again. Limits stay.
+	SetBackground(ctx context.Context, on bool) error
+}
+
 // Sandbox is one living isolated place. All methods are safe for concurrent use. File operations, Ping and Sync are those
 // of the embedded connection; Exec and Cell are wrapped to put the sandbox's limits in and the reason of its end out.
 type Sandbox struct {

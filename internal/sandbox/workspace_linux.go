@@ -102,6 +102,26 @@ func (w *Workspaces) Remove(id string) error {
 	return nil
 }
 
+// Rename gives an attached workspace another id. os.ErrExist if that is taken. The lock is held before, meanwhile and
+// after, and one system call does it: a crash leaves the image under one name or the other. The next Sync makes the new
+// name as durable as the data. Nobody else may use ws during the call.
+func (w *Workspaces) Rename(ws *Workspace, id string) error {
+	if err := ValidID(id); err != nil {
+		return err
+	}
+	ws.busy.Lock()
+	defer ws.busy.Unlock()
+	if ws.image == nil {
+		return fmt.Errorf("rename workspace %s: it is not attached", ws.ID)
+	}
+	to := w.Path(id)
+	if err := unix.Renameat2(unix.AT_FDCWD, ws.path, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE); err != nil {
+		return fmt.Errorf("rename workspace %s to %s: %w", ws.ID, id, err)
+	}
+	ws.ID, ws.path = id, to
+	return nil
+}
+
 // Sweep removes half-made images and skeletons of an earlier run, never an image. Nobody else may use the folder
 // meanwhile.
 func (w *Workspaces) Sweep() error {

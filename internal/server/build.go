@@ -28,6 +28,7 @@ type parts struct {
 	db         *db.DB
 	blobs      *blob.Store
 	driver     sandbox.Driver
+	pool       *sandbox.Pool
 	tenants    *tenant.Service
 	files      *file.Service
 	containers *container.Service
@@ -138,9 +139,28 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	if err != nil {
 		return err
 	}
+	p.openPool(cfg, log)
 	log.InfoContext(ctx, "containers recovered", "kept", r.Kept, "lost", r.Lost, "deleted", r.Deleted, "orphans_removed", r.Orphaned)
 	return nil
 }
+
+// openPool prepares the pool, which Start fills. A container that has no memory to start takes the pool's.
+func (p *parts) openPool(cfg *Config, log *slog.Logger) {
+	p.pool = &sandbox.Pool{
+		Driver: p.driver, Workspaces: p.containers.Workspaces, Size: cfg.Sandbox.Pool, Log: log,
+		Default: func() (sandbox.Class, error) { return p.containers.Class("") },
+		Admit: func(ctx context.Context) error {
+			if !p.containers.HasRoom(ctx) {
+				return errNoSpare
+			}
+			return p.guard.admitSandbox(ctx)
+		},
+	}
+	p.containers.Pool = p.pool
+	p.containers.Admission.Spares, p.containers.Admission.Drain = p.pool.Ready, p.pool.Yield
+}
+
+var errNoSpare = errors.New("there is no memory for a sandbox that is only kept ready")
 
 func (p *parts) openMessages(ctx context.Context, cfg *Config, log *slog.Logger) error {
 	configs, err := upstreamConfigs(cfg)
@@ -266,6 +286,9 @@ func (p *parts) close(ctx context.Context) error {
 	var errs []error
 	if p.containers != nil && p.containers.Workspaces != nil {
 		errs = append(errs, p.containers.Close(ctx))
+	}
+	if p.pool != nil {
+		errs = append(errs, p.pool.Stop(ctx))
 	}
 	if p.driver != nil {
 		errs = append(errs, p.driver.Close(ctx))

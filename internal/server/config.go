@@ -70,6 +70,9 @@ type Sandbox struct {
 	OpenFiles         int           `yaml:"open_files"`
 	Wall              time.Duration `yaml:"wall"` // time limit of one command
 	OutputBytes       int64         `yaml:"output_bytes"`
+	// Pool is how many sandboxes are kept ready for fresh containers, of the default image and of each that was asked for
+	// in the last ten minutes; 0 = none.
+	Pool int `yaml:"pool"`
 	// Preload names the Python modules, separated by commas, that a fork server inside each sandbox has imported before
 	// the first cell asks; empty = no fork server.
 	Preload string `yaml:"preload"`
@@ -150,7 +153,7 @@ func DefaultConfig() Config {
 		Listen:  "127.0.0.1:8787",
 		Data:    defaultData(),
 		RootFS:  defaultRootFS(),
-		Sandbox: Sandbox{Driver: "auto", MaxPressure: 25, QueueWait: 30 * time.Second, Preload: strings.Join(sandbox.DefaultPreload(), ",")},
+		Sandbox: Sandbox{Driver: "auto", Pool: 2, MaxPressure: 25, QueueWait: 30 * time.Second, Preload: strings.Join(sandbox.DefaultPreload(), ",")},
 		Disk:    DiskSettings{CrowdedPercent: 85, FullPercent: 95},
 		Container: ContainerSettings{
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,

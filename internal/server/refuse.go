@@ -46,6 +46,9 @@ func (c *Config) Validate() error {
 	if err := c.checkRoom(); err != nil {
 		return err
 	}
+	if c.Sandbox.Pool < 0 || c.Sandbox.Pool > 100 {
+		return fmt.Errorf("sandbox.pool: %d is outside 0 to 100", c.Sandbox.Pool)
+	}
 	if err := sandbox.ValidPreload(c.Sandbox.preload()); err != nil {
 		return fmt.Errorf("sandbox.preload: %w", err)
 	}

@@ -25,6 +25,8 @@ func TestServingBeyondLoopbackNeedsTLSOrAProxy(t *testing.T) {
 		{"half a TLS", Config{Listen: "127.0.0.1:1", TLS: TLS{Cert: "c"}}, false},
 		{"admin beyond", Config{Listen: "127.0.0.1:1", AdminListen: "0.0.0.0:2"}, false},
 		{"no port", Config{Listen: "127.0.0.1"}, false},
+		{"no pool", Config{Listen: "127.0.0.1:1", Sandbox: Sandbox{Pool: 0}}, true},
+		{"less than no pool", Config{Listen: "127.0.0.1:1", Sandbox: Sandbox{Pool: -1}}, false},
 		{"modules to preload", Config{Listen: "127.0.0.1:1", Sandbox: Sandbox{Preload: "numpy, os.path"}}, true},
 		{"no modules to preload", Config{Listen: "127.0.0.1:1", Sandbox: Sandbox{Preload: "numpy;x"}}, false},
 	} {

@@ -55,6 +55,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s.metrics.watchRoom(p.containers.Admission, p.guard)
 	p.containers.Start(ctx)
+	p.pool.Start(ctx)
 	s.sweeps.start(ctx, log, p.files.Sweep, p.tenants.Sweep)
 	return s, nil
 }

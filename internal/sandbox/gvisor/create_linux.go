@@ -70,7 +70,7 @@ func (i *instance) start(ctx context.Context, spec sandbox.Spec) (*guest.Conn, e
 	if err != nil {
 		return nil, errors.Join(err, rw.Close())
 	}
-	return guest.NewConn(rw, guest.Options{Env: spawn.Environment(spec), OOMCount: i.OOMCount}), nil
+	return guest.NewConn(rw, guest.Options{Env: spawn.Environment(spec), OOMCount: i.OOMCount, Preload: spec.Preloads()}), nil
 }
 
 // hostLimits are those around runsc. Each thread inside is up to three outside, and a sentry that cannot make one dies:

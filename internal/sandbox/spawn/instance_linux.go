@@ -88,6 +88,14 @@ func (i *Instance) SetFrozen(ctx context.Context, frozen bool) error {
 	return nil
 }
 
+// SetBackground implements sandbox.Backgrounder.
+func (i *Instance) SetBackground(_ context.Context, on bool) error {
+	if err := i.Cgroup.SetBackground(on); err != nil {
+		return fmt.Errorf("share of sandbox %s: %w", i.ID, err)
+	}
+	return nil
+}
+
 // Usage implements sandbox.Instance.
 func (i *Instance) Usage(context.Context) (sandbox.Usage, error) {
 	u, err := i.Cgroup.Usage()

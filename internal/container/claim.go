@@ -1,0 +1,93 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// Class is what a fresh container with this image asks the pool for; the empty name is the default image.
+func (s *Service) Class(image string) (sandbox.Class, error) {
+	img, err := s.Image(image)
+	if err != nil {
+		return sandbox.Class{}, err
+	}
+	return s.class(img), nil
+}
+
+func (s *Service) class(img *rootfs.Image) sandbox.Class {
+	return sandbox.Class{RootFS: img.Path, Limits: s.limits(), Preload: s.Preload, Hold: img.Hold}
+}
+
+// claim gives a container that never had a workspace a sandbox of the pool, whose blank workspace becomes the container's;
+// nil if none is ready. release gives back the hold on the image.
+//
+// The image gets the container's name before the row says that there is one: after a crash in between, the container
+// begins anew, as it does when its own image was just made.
+func (l *Lease) claim(ctx context.Context, img *rootfs.Image) (sb *sandbox.Sandbox, release func(), err error) {
+	s, v, c := l.s, l.live, l.c
+	if c.hasWorkspace || v.ws != nil {
+		return nil, nil, nil
+	}
+	m := s.Pool.Claim(ctx, s.class(img))
+	if m == nil {
+		return nil, nil, nil
+	}
+	err = s.Workspaces.Remove(string(c.ID))
+	if err == nil {
+		err = s.Workspaces.Rename(m.Workspace, string(c.ID))
+	}
+	if err == nil {
+		err = setWorkspace(ctx, s.DB, c.ID, true)
+	}
+	if err != nil {
+		m.Discard()
+		return nil, nil, fmt.Errorf("workspace of container %s from the pool: %w", c.ID, err)
+	}
+	c.hasWorkspace = true
+	v.mu.Lock()
+	v.ws = m.Workspace
+	v.mu.Unlock()
+	return m.Sandbox, m.Release, nil
+}
+
+// create makes a sandbox on the container's workspace, which is created the first time.
+func (l *Lease) create(ctx context.Context, img *rootfs.Image) (*sandbox.Sandbox, func(), error) {
+	s, c := l.s, l.c
+	ws, err := l.attach(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	release, err := img.Hold()
+	if err != nil {
+		return nil, nil, fmt.Errorf("start sandbox of container %s: %w", c.ID, err)
+	}
+	sb, err := s.Driver.Create(ctx, sandbox.Spec{
+		ID: string(c.ID), RootFS: img.Path, Workspace: ws, Limits: s.limits(), Hostname: "airlock", Preload: s.Preload,
+	})
+	if err != nil {
+		release()
+		return nil, nil, capacity(fmt.Errorf("start sandbox of container %s: %w", c.ID, err))
+	}
+	return sb, release, nil
+}
+
+// take makes a new sandbox the container's, unless the container was deleted meanwhile.
+func (l *Lease) take(ctx context.Context, sb *sandbox.Sandbox, release func()) error {
+	v := l.live
+	v.mu.Lock()
+	closed := v.closed
+	if !closed {
+		v.sb, v.hold, v.frozen = sb, release, false
+	}
+	v.mu.Unlock()
+	if !closed {
+		return nil
+	}
+	defer release()
+	return errors.Join(wire.NotFound(), sb.Destroy(context.WithoutCancel(ctx)))
+}
