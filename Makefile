@@ -62,7 +62,7 @@ deps: ## refresh the golden list of linked modules
 	$(GO) test -count=1 ./internal -run TestLinkedModulesAreTheGoldenList -update
 
 .PHONY: bench
-bench: build ## print the table of budgets, write bench/results/latest.json
+bench: build runsc ## print the table of budgets, write bench/results/latest.json
 	scripts/asroot.sh $(GO) run ./bench
 
 SOAKFLAGS ?=

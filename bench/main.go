@@ -11,18 +11,24 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
 )
 
 // options are the flags.
 type options struct {
 	live, cycles, rounds int
+	gvisorLive           int
 	out, binary, rootfs  string
+	runsc, drivers       string
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.live, "live", 100, "how many containers live at once; the budget is 500")
+	flag.IntVar(&o.gvisorLive, "gvisor-live", 40, "the same for the gvisor driver; the budget is 200")
+	flag.StringVar(&o.drivers, "drivers", "native,gvisor", "the drivers to measure")
+	flag.StringVar(&o.runsc, "runsc", filepath.Join("bin", "runsc"), "gVisor's program, see make runsc; empty leaves its rows out")
 	flag.IntVar(&o.cycles, "cycles", 500, "how often a sandbox is made and destroyed in the leak row; the budget is 10,000")
 	flag.IntVar(&o.rounds, "rounds", 30, "how often each interleaved candidate runs")
 	flag.StringVar(&o.out, "out", filepath.Join("bench", "results", "latest.json"), "where the results go")
@@ -51,12 +57,26 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	fmt.Fprintf(os.Stdout, "root file system %s, load %s\n", o.rootfs, loadAverage())
-	l, err := openLab(ctx, dir, o.rootfs)
+	l, err := openLab(ctx, driverName, dir, o.rootfs, drivers.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close(context.WithoutCancel(ctx))) }()
-	results := sandboxRows(ctx, l, o)
+	var results []result
+	if strings.Contains(o.drivers, "native") {
+		results = sandboxRows(ctx, l, o)
+	}
+	if o.runsc != "" && strings.Contains(o.drivers, "gvisor") {
+		g, err := openLab(ctx, "gvisor", dir, o.rootfs, drivers.Options{Runsc: o.runsc})
+		if err != nil {
+			results = append(results, failed("gvisor rows", err))
+		} else {
+			results = append(results, gvisorRows(ctx, g, o)...)
+			if err := g.close(context.WithoutCancel(ctx)); err != nil {
+				results = append(results, failed("close the gvisor driver", err))
+			}
+		}
+	}
 	if o.binary != "" {
 		results = append(results, serverRows(ctx, l, o)...)
 	}

@@ -21,6 +21,7 @@ const driverName = "native"
 
 // lab is a driver of its own instance with its workspaces.
 type lab struct {
+	name   string
 	driver sandbox.Driver
 	spaces *sandbox.Workspaces
 	host   sandbox.Host
@@ -29,16 +30,17 @@ type lab struct {
 	next   int
 }
 
-func openLab(ctx context.Context, dir, rootfs string) (*lab, error) {
-	l := &lab{dir: filepath.Join(dir, "lab"), rootfs: rootfs}
-	l.host = sandbox.Host{ID: fmt.Sprintf("bench%d", os.Getpid()), RunDir: filepath.Join(l.dir, "run")}
+func openLab(ctx context.Context, name, dir, rootfs string, o drivers.Options) (*lab, error) {
+	l := &lab{name: name, dir: filepath.Join(dir, name), rootfs: rootfs}
+	l.host = sandbox.Host{ID: fmt.Sprintf("bench%d%s", os.Getpid(), name), RunDir: filepath.Join(l.dir, "run")}
 	l.spaces = &sandbox.Workspaces{Dir: filepath.Join(l.dir, "workspaces")}
 	for _, folder := range []string{l.host.RunDir, l.spaces.Dir} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return nil, err
 		}
 	}
-	driver, err := drivers.New(ctx, driverName, drivers.Options{Host: l.host})
+	o.Host = l.host
+	driver, err := drivers.New(ctx, name, o)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +85,10 @@ var echo = []string{"/bin/echo", "hi"}
 func sandboxRows(ctx context.Context, l *lab, o options) []result {
 	var rows []result
 	for _, measure := range []func(context.Context, *lab, options) ([]result, error){
-		coldCreate, attachExisting, liveCommand, idleMemory, manyLive, leaks,
+		coldCreate, attachExisting, liveCommand,
+		func(ctx context.Context, l *lab, _ options) ([]result, error) { return idleMemory(ctx, l, 3) },
+		func(ctx context.Context, l *lab, o options) ([]result, error) { return manyLive(ctx, l, o.live) },
+		func(ctx context.Context, l *lab, o options) ([]result, error) { return leaks(ctx, l, o.cycles) },
 	} {
 		more, err := measure(ctx, l, o)
 		rows = append(rows, more...)
@@ -100,24 +105,7 @@ func coldCreate(ctx context.Context, l *lab, o options) ([]result, error) {
 	medians, err := interleave(o.rounds,
 		candidate{"plain", func() (time.Duration, error) { return firstOutput(ctx, echo[0], echo[1:]...) }},
 		candidate{"bubblewrap", func() (time.Duration, error) { return firstOutput(ctx, "bwrap", bubblewrap(echo...)...) }},
-		candidate{"airlock", func() (created time.Duration, err error) {
-			ws, drop, err := l.workspace(ctx)
-			if err != nil {
-				return 0, err
-			}
-			defer func() { err = errors.Join(err, drop()) }()
-			start := time.Now()
-			sb, err := l.driver.Create(ctx, l.spec(ws))
-			if err != nil {
-				return 0, err
-			}
-			var first firstByte
-			_, err = sb.Exec(ctx, sandbox.Command{Argv: echo, Stdout: &first})
-			ending := time.Now()
-			err = errors.Join(err, sb.Destroy(ctx))
-			destroys = append(destroys, time.Since(ending))
-			return first.at.Sub(start), err
-		}},
+		candidate{"airlock", func() (time.Duration, error) { return createOnce(ctx, l, &destroys) }},
 	)
 	if err != nil {
 		return nil, err
@@ -127,6 +115,26 @@ func coldCreate(ctx context.Context, l *lab, o options) ([]result, error) {
 		ratioAtMost("create to first output", "ms", medians["airlock"], medians["bubblewrap"], 1.15, "bubblewrap, which has no seccomp, limits, quota"),
 		atMost("destroy", "ms", median(destroys), 3),
 	}, nil
+}
+
+// createOnce takes the time from nothing to the first output, with a workspace from the pool, and adds that of destroy.
+func createOnce(ctx context.Context, l *lab, destroys *[]time.Duration) (created time.Duration, err error) {
+	ws, drop, err := l.workspace(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	start := time.Now()
+	sb, err := l.driver.Create(ctx, l.spec(ws))
+	if err != nil {
+		return 0, err
+	}
+	var first firstByte
+	_, err = sb.Exec(ctx, sandbox.Command{Argv: echo, Stdout: &first})
+	ending := time.Now()
+	err = errors.Join(err, sb.Destroy(ctx))
+	*destroys = append(*destroys, time.Since(ending))
+	return first.at.Sub(start), err
 }
 
 func attachExisting(ctx context.Context, l *lab, o options) ([]result, error) {
@@ -185,7 +193,7 @@ func liveCommand(ctx context.Context, l *lab, o options) ([]result, error) {
 }
 
 // idleMemory is the proportional share of what a sandbox holds: its guest.
-func idleMemory(ctx context.Context, l *lab, _ options) (rows []result, err error) {
+func idleMemory(ctx context.Context, l *lab, budget float64) (rows []result, err error) {
 	const many = 20
 	var all []*sandbox.Sandbox
 	defer func() {
@@ -212,7 +220,7 @@ func idleMemory(ctx context.Context, l *lab, _ options) (rows []result, err erro
 		pid, _, _ := strings.Cut(p, " ")
 		total += pss("/proc/" + pid + "/smaps_rollup")
 	}
-	return []result{atMost("idle sandbox", "MiB", total/many, 3)}, nil
+	return []result{atMost("idle sandbox", "MiB", total/many, budget)}, nil
 }
 
 // pss is in MiB; a process that has gone has none.
@@ -234,18 +242,18 @@ func pss(path string) float64 {
 }
 
 // manyLive makes many containers and has all of them run bash at once.
-func manyLive(ctx context.Context, l *lab, o options) (rows []result, err error) {
-	all := make([]*sandbox.Sandbox, 0, o.live)
+func manyLive(ctx context.Context, l *lab, live int) (rows []result, err error) {
+	all := make([]*sandbox.Sandbox, 0, live)
 	defer func() {
 		for _, sb := range all {
 			err = errors.Join(err, sb.Destroy(ctx))
 		}
 	}()
 	start := time.Now()
-	for range o.live {
+	for range live {
 		sb, err := l.driver.Create(ctx, l.spec(nil))
 		if err != nil {
-			return []result{{Metric: "live containers at once", Driver: driverName, Value: float64(len(all)), Unit: "containers", Budget: fmt.Sprint(o.live), Note: err.Error()}}, nil
+			return []result{{Metric: "live containers at once", Driver: driverName, Value: float64(len(all)), Unit: "containers", Budget: fmt.Sprint(live), Note: err.Error()}}, nil
 		}
 		all = append(all, sb)
 	}
@@ -269,13 +277,13 @@ func manyLive(ctx context.Context, l *lab, o options) (rows []result, err error)
 	good := len(all) - failures
 	return []result{{
 		Metric: "live containers at once, each running bash", Driver: driverName, Value: float64(good), Unit: "containers",
-		Budget: fmt.Sprintf("%d, none failing", o.live), OK: good == o.live,
+		Budget: fmt.Sprintf("%d, none failing", live), OK: good == live,
 		Note: fmt.Sprintf("made in %s, all answered in %s", created.Round(time.Millisecond), time.Since(start).Round(time.Millisecond)),
 	}}, nil
 }
 
 // leaks makes and destroys sandboxes and counts what is left.
-func leaks(ctx context.Context, l *lab, o options) ([]result, error) {
+func leaks(ctx context.Context, l *lab, cycles int) ([]result, error) {
 	once := func() error {
 		sb, err := l.driver.Create(ctx, l.spec(nil))
 		if err != nil {
@@ -292,15 +300,15 @@ func leaks(ctx context.Context, l *lab, o options) ([]result, error) {
 		return nil, err
 	}
 	start := time.Now()
-	for n := range o.cycles {
+	for n := range cycles {
 		if err := once(); err != nil {
 			return nil, fmt.Errorf("cycle %d: %w", n, err)
 		}
 	}
 	took := time.Since(start)
 	row := result{
-		Metric: "create, echo and destroy without a trace", Driver: driverName, Value: float64(o.cycles), Unit: "cycles", Budget: "nothing left", OK: true,
-		Note: fmt.Sprintf("%.0f a second", float64(o.cycles)/took.Seconds()),
+		Metric: "create, echo and destroy without a trace", Driver: driverName, Value: float64(cycles), Unit: "cycles", Budget: "nothing left", OK: true,
+		Note: fmt.Sprintf("%.0f a second", float64(cycles)/took.Seconds()),
 	}
 	if err := attack.WaitClean(ctx, l.host.ID, l.dir, before); err != nil {
 		row.OK, row.Note = false, err.Error()

@@ -36,7 +36,7 @@ sandbox/host: sandbox sandbox/guest/bin sandbox/gvisor sandbox/rootfs
 sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup sandbox/spawn
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
-sandbox/spawn: sandbox
+sandbox/spawn: sandbox sandbox/native/setup
 server: blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
 tenant: db wire
 upstream: claude upstream/script wire

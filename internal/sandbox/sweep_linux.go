@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -71,8 +70,8 @@ func (c *Cgroups) existing(name string) *Cgroup {
 	return g
 }
 
-// SweepRunDir removes the runtime folders of this instance but those with the names in keep.
-func (h Host) SweepRunDir(keep ...string) error {
+// SweepRunDir removes the runtime folders of this instance.
+func (h Host) SweepRunDir() error {
 	if h.RunDir == "" {
 		return nil
 	}
@@ -85,7 +84,7 @@ func (h Host) SweepRunDir(keep ...string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), h.Prefix()) && !slices.Contains(keep, e.Name()) {
+		if strings.HasPrefix(e.Name(), h.Prefix()) {
 			errs = append(errs, os.RemoveAll(filepath.Join(h.RunDir, e.Name())))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
@@ -170,6 +171,9 @@ func deviceNodes(ctx context.Context, b *Box, f *findings) error {
 		return err
 	}
 	for name := range strings.FieldsSeq(out.Stdout) {
+		if name == "airlock" && b.env.Capabilities.Kernel {
+			continue // the folder of the guest program, read-only
+		}
 		f.want(slices.Contains(harmless, name), "/dev/%s is there", name)
 	}
 	answers, _, err := b.Probe(ctx, "open", "/dev/mem", "/dev/kmsg", "/dev/kvm", "/dev/fuse", "/dev/loop0", "/dev/loop-control", "/dev/vda", "/dev/sda", "/dev/net/tun", "/dev/vsock", "/dev/vhost-vsock")
@@ -205,6 +209,9 @@ func kernelSettings(ctx context.Context, b *Box, f *findings) error {
 	}
 	f.want(len(answers) == len(files), "%d of %d files were tried", len(answers), len(files))
 	for _, a := range answers {
+		if a.Name == "/proc/self/uid_map" && a.Errno == "EINVAL" && b.env.Capabilities.Kernel {
+			continue // gVisor finds the text malformed before it asks for the right to write it
+		}
 		f.want(slices.Contains([]string{"EROFS", "EACCES", "EPERM", "ENOENT"}, a.Errno), "writing %s: %q", a.Name, a.Errno)
 	}
 	f.want(settings() == before, "settings of the host changed")
@@ -267,7 +274,7 @@ func otherABIs(ctx context.Context, b *Box, f *findings) error {
 			if entry == "i386" {
 				nr = call.i386
 			}
-			answers, out, err := b.Probe(ctx, "call", entry, nr, newUser)
+			answers, out, err := b.ProbeFor(ctx, 5*time.Second, "call", entry, nr, newUser)
 			if err != nil {
 				return err
 			}
@@ -276,7 +283,9 @@ func otherABIs(ctx context.Context, b *Box, f *findings) error {
 			// SIGSEGV is what a kernel without the i386 gate answers; the
 			// filter's own guard is then proven by its unit test alone.
 			noGate := entry == "i386" && a.Errno == "SIGSEGV"
-			f.want(killed || a.Refused() || noGate, "%s by %s: %+v, %v", call.name, entry, a, out)
+			// The stub process of systrap waits for ever after a call of x32, which it does not know: no call is made.
+			stuck := entry == "x32" && b.env.Capabilities.Kernel && out.TimedOut
+			f.want(killed || a.Refused() || noGate || stuck, "%s by %s: %+v, %v", call.name, entry, a, out)
 		}
 	}
 	return nil

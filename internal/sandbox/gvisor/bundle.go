@@ -3,7 +3,6 @@ package gvisor
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/gvisor/setup"
@@ -77,15 +76,11 @@ func mounts(spec sandbox.Spec) []mount {
 	bind := func(to, from, mode string) mount {
 		return mount{Destination: to, Type: "bind", Source: from, Options: []string{"bind", mode, "nosuid", "nodev"}}
 	}
-	l := spec.Limits
 	list := []mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec"}},
-		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{
-			"nosuid", "nodev", "mode=1777", "size=" + strconv.FormatInt(l.MemoryBytes/2, 10),
-			"nr_inodes=" + strconv.FormatInt(min(l.Inodes, 16384), 10),
-		}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "nodev", "size=4096"}},
 		bind(setup.GuestFolder, setup.Guest, "ro"),
 	}
 	for _, folder := range sandbox.WorkspaceFolders() {

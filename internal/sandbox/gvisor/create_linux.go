@@ -180,13 +180,13 @@ func (i *instance) confine(rw *stream, spec sandbox.Spec) error {
 		return err
 	}
 	jail := setup.Jail{
-		Mounts: mounts.Targets, Scratch: scratch(spec), Bundle: config,
+		Mounts: mounts.Targets, Scratch: scratch(spec), Memory: spec.Limits.MemoryBytes, Bundle: config,
 		Rlimits: [][3]uint64{{unix.RLIMIT_CORE, 1, 1}}, Start: i.d.command("run", "--detach", "--bundle="+setup.Bundle, setup.Container),
 	}
 	if err := i.send(jail, mounts.FDs); err != nil {
 		return err
 	}
-	inside, err := native.Encode(setup.Inside{Seccomp: i.d.filter, Processes: spec.Limits.Processes})
+	inside, err := native.Encode(setup.Inside{Seccomp: i.d.filter, Processes: spec.Limits.Processes, Shm: spawn.Shm(spec.Limits)})
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (d *Driver) jailMounts(spec sandbox.Spec, userns int) (*spawn.Mounts, error
 		return m, err
 	}
 	const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	guest, err := spawn.Clone(unix.AT_FDCWD, d.folder, attr, userns)
+	guest, err := spawn.CloneFile(d.folder, attr)
 	if err := m.Add(setup.Guest, guest, err); err != nil {
 		return m, err
 	}

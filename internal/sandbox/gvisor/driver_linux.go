@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/bin"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/native"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
 )
 
@@ -27,7 +29,7 @@ type Driver struct {
 	host     sandbox.Host
 	runsc    *os.File // a path descriptor: sandboxes keep the build they began with
 	platform string
-	folder   string // holds a copy of the guest program, for the file tree of the jails
+	folder   *os.File // a detached mount with a copy of the guest program, for the file tree of the jails
 	cgroups  *sandbox.Cgroups
 	ranges   *sandbox.Ranges
 	guest    *os.File // sealed, executable
@@ -78,23 +80,28 @@ func (d *Driver) prepare(runsc string) (err error) {
 	if d.runsc, err = os.Open(runsc); err != nil {
 		return fmt.Errorf("open runsc: %w", err)
 	}
-	if d.folder, err = os.MkdirTemp(d.host.RunDir, d.host.Prefix()+"guest-"); err != nil {
-		return fmt.Errorf("folder of the guest program: %w", err)
-	}
 	return d.copyGuest()
 }
 
 // copyGuest makes a file of the guest program. The sentry executes it by a path, and needs it again after a restore, when
-// the process that it came from is gone.
+// the process that it came from is gone. The file system hangs in no tree of the host and ends with the last sandbox.
 func (d *Driver) copyGuest() error {
-	if err := os.Chmod(d.folder, 0o755); err != nil {
-		return fmt.Errorf("folder of the guest program: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(d.folder, "guest"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	info, err := d.guest.Stat()
 	if err != nil {
 		return fmt.Errorf("copy guest program: %w", err)
 	}
-	_, err = io.Copy(f, io.NewSectionReader(d.guest, 0, 1<<30))
+	fd, err := setup.NewTmpfs(setup.Tmpfs{Bytes: info.Size() + 1<<20, Inodes: 4}, "0755", 0)
+	if err != nil {
+		return fmt.Errorf("copy guest program: %w", err)
+	}
+	d.folder = os.NewFile(uintptr(fd), "guest program")
+	out, err := unix.Openat(fd, "guest", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o755)
+	if err != nil {
+		return fmt.Errorf("copy guest program: %w", err)
+	}
+	f := os.NewFile(uintptr(out), "guest")
+	_, err = io.Copy(f, io.NewSectionReader(d.guest, 0, info.Size()))
+	// The server's umask must not decide who may execute it.
 	if err = errors.Join(err, f.Chmod(0o755), f.Close()); err != nil {
 		return fmt.Errorf("copy guest program: %w", err)
 	}
@@ -114,8 +121,7 @@ func (d *Driver) Sweep(ctx context.Context) error {
 	if busy := len(d.fleet.Live()); busy > 0 {
 		return fmt.Errorf("sweep: %d sandboxes are alive", busy)
 	}
-	err := errors.Join(d.cgroups.Sweep(ctx), d.host.SweepRunDir(filepath.Base(d.folder)))
-	return err
+	return errors.Join(d.cgroups.Sweep(ctx), d.host.SweepRunDir())
 }
 
 // Close implements sandbox.Driver.
@@ -132,13 +138,10 @@ func (d *Driver) Close(ctx context.Context) error {
 // release gives back what prepare took, as far as it came.
 func (d *Driver) release() error {
 	var errs []error
-	for _, f := range []*os.File{d.guest, d.runsc} {
+	for _, f := range []*os.File{d.guest, d.runsc, d.folder} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
-	}
-	if d.folder != "" {
-		errs = append(errs, os.RemoveAll(d.folder))
 	}
 	return errors.Join(append(errs, d.cgroups.Close())...)
 }

@@ -147,7 +147,7 @@ func (i *instance) confine(sock *net.UnixConn, spec sandbox.Spec) error {
 		return err
 	}
 	message, err := setup.Config{
-		Hostname: spec.Hostname, Mounts: mounts.Targets, Scratch: scratch(spec), Shm: shm(spec.Limits),
+		Hostname: spec.Hostname, Mounts: mounts.Targets, Scratch: scratch(spec), Shm: spawn.Shm(spec.Limits),
 		Rlimits: spawn.Rlimits(spec.Limits), Seccomp: i.d.filter,
 	}.Encode()
 	if err != nil {
@@ -167,9 +167,4 @@ func scratch(spec sandbox.Spec) *setup.Tmpfs {
 		return nil
 	}
 	return &setup.Tmpfs{Bytes: spec.Limits.DiskBytes, Inodes: spec.Limits.Inodes}
-}
-
-// shm is charged to the memory limit; its own size only keeps one mistake from taking all of it.
-func shm(l sandbox.Limits) setup.Tmpfs {
-	return setup.Tmpfs{Bytes: l.MemoryBytes / 2, Inodes: min(l.Inodes, 16384)}
 }

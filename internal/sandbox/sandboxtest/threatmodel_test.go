@@ -64,7 +64,7 @@ func TestThreatModelAndTestsNameEachOther(t *testing.T) {
 			t.Errorf("row %d has the test %q and the status %q: held needs a test, and a test needs a status", row, test, status)
 		}
 		for driver, rows := range mayGetThrough {
-			says := strings.HasPrefix(status, "not held on "+driver+", by design")
+			says := strings.Contains(status, "not held on "+driver+", by design")
 			if says != slices.Contains(rows, row) {
 				t.Errorf("row %d may get through on %s is %t, and its status is %q", row, driver, !says, status)
 			}

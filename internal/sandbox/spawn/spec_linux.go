@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
 )
 
 // Environment is what commands inside see beside the guest's own variables. Numeric libraries size themselves by the
@@ -59,4 +60,9 @@ func UnixConn(fd int) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("socket of guest: %w", err)
 	}
 	return c.(*net.UnixConn), nil
+}
+
+// Shm is the size of /dev/shm. It is charged to the memory limit; its own size only keeps one mistake from taking all of it.
+func Shm(l sandbox.Limits) setup.Tmpfs {
+	return setup.Tmpfs{Bytes: l.MemoryBytes / 2, Inodes: min(l.Inodes, 16384)}
 }

@@ -31,6 +31,8 @@ type Jail struct {
 	Mounts []string
 	// Scratch, if set, is a tmpfs that stands in for the workspace.
 	Scratch *setup.Tmpfs
+	// Memory is how much the sandbox believes to have, in bytes.
+	Memory int64
 	// Bundle is the config.json of the sandbox.
 	Bundle []byte
 	// Rlimits hold for runsc's own processes.
@@ -53,4 +55,6 @@ type Inside struct {
 	Seccomp []byte
 	// Processes bounds the processes and threads of the code.
 	Processes int
+	// Shm is /dev/shm.
+	Shm setup.Tmpfs
 }

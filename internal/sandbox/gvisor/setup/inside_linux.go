@@ -46,7 +46,10 @@ func confine(s setup.Socket) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("process limit: %w", err)
 	}
-	err = emptyBoundingSet()
+	err = tidyMounts(c.Shm)
+	if err == nil {
+		err = emptyBoundingSet()
+	}
 	if err == nil {
 		err = setup.DropCapabilities()
 	}
@@ -75,6 +78,30 @@ func limitProcesses(most int) (group *os.File, err error) {
 		return nil, err
 	}
 	return os.OpenFile(code+"/tasks", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+}
+
+// tidyMounts makes the file tree what it is in the native driver. runsc adds /sys and device nodes that nobody asked for,
+// and knows no limit on the files of a tmpfs in its configuration.
+func tidyMounts(shm setup.Tmpfs) error {
+	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmount /sys: %w", err)
+	}
+	for _, node := range []string{"/dev/fuse", "/dev/net", "/dev/char"} {
+		if err := os.RemoveAll(node); err != nil {
+			return fmt.Errorf("remove device: %w", err)
+		}
+	}
+	data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=1777", shm.Bytes, shm.Inodes)
+	if err := unix.Mount("shm", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		return fmt.Errorf("mount /dev/shm: %w", err)
+	}
+	const remount = unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID
+	for path, flags := range map[string]uintptr{"/": remount | unix.MS_NODEV, "/dev": remount | unix.MS_NOEXEC} {
+		if err := unix.Mount("", path, "", flags, ""); err != nil {
+			return fmt.Errorf("make %s read-only: %w", path, err)
+		}
+	}
+	return nil
 }
 
 // emptyBoundingSet makes sure that no program ever gets a capability again. In the native driver this happens before the

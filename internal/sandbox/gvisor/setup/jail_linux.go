@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -13,9 +14,13 @@ import (
 // jailSize bounds what runsc may write into its own root: state files and sockets.
 var jailSize = setup.Tmpfs{Bytes: 4 << 20, Inodes: 256}
 
+// wholeProc is a /proc that nothing covers: the kernel gives runsc's processes one of their own only while they see such a
+// one somewhere.
+const wholeProc = "/whole-proc"
+
 // folders of the jail. /tmp is where runsc builds the empty root of its sandbox process.
 var folders = []string{
-	"/proc", "/dev", "/tmp", Guest, RootFS, Disk + "workspace", Disk + "tmp", Disk + "files", State, Bundle, Image,
+	"/proc", wholeProc, "/dev", "/tmp", Guest, RootFS, Disk + "workspace", Disk + "tmp", Disk + "files", State, Bundle, Image,
 }
 
 // build makes the file tree of the jail and the root of this process. Nothing of the host's tree stays reachable.
@@ -44,7 +49,7 @@ func build(j Jail, fds []int) error {
 	if err := os.WriteFile(Runsc, nil, 0o755); err != nil {
 		return fmt.Errorf("make jail: %w", err)
 	}
-	if err := setup.Attach(proc, "/proc"); err != nil {
+	if err := mountProc(proc, j.Memory); err != nil {
 		return err
 	}
 	if err := attachAll(j.Mounts, fds); err != nil {
@@ -60,6 +65,25 @@ func build(j Jail, fds []int) error {
 	}
 	if err := os.WriteFile(path.Join(Bundle, "config.json"), j.Bundle, 0o444); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
+	}
+	return nil
+}
+
+// mountProc covers what the sandbox shall not know: runsc tells the sentry how much memory there is from /proc/meminfo.
+func mountProc(proc int, memory int64) error {
+	covered, err := unix.OpenTree(proc, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("clone /proc: %w", err)
+	}
+	if err := errors.Join(setup.Attach(proc, wholeProc), setup.Attach(covered, "/proc")); err != nil {
+		return err
+	}
+	const file = "/meminfo"
+	if err := os.WriteFile(file, fmt.Appendf(nil, "MemTotal: %d kB\n", memory>>10), 0o444); err != nil {
+		return fmt.Errorf("make jail: %w", err)
+	}
+	if err := unix.Mount(file, "/proc/meminfo", "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("cover /proc/meminfo: %w", err)
 	}
 	return nil
 }
