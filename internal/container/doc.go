@@ -26,11 +26,13 @@
 //   - Expiry is stored, absolute, and moves only when a turn begins or ends; it never passes the maximum age.
 //   - The host opens no path inside a workspace: all file work is done by the guest.
 //
-// Goroutines: two background loops, between Start and Stop (freeze, destroy, expire, finish what failed; pack); one while a
-// start waits for memory; one per sync of a workspace that runs, which the detaching of that workspace waits for.
+// Goroutines: two background loops, between Start and Stop (freeze, destroy, expire, finish what failed; pack); one
+// per container that the first of them puts away, so that one that hangs does not stop it, and a watchdog that reports a
+// loop without progress; one while a start waits for memory; one per sync of a workspace that runs, which the detaching of that workspace waits for.
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
-// live.go the sandboxes behind containers; sync.go what makes a turn durable; inputs.go files in; export.go files out;
+// live.go the sandboxes behind containers; claim.go where a new one comes from, the pool or the driver; sync.go what makes a
+// turn durable; inputs.go files in; export.go files out;
 // exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs;
 // admission.go when memory allows another sandbox, room.go who makes room for it; recover.go what a start does with the
 // rows of the run before; http.go; store.go, store_pack.go.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
@@ -57,8 +58,14 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	tick := time.NewTicker(or(s.SweepEvery, time.Second))
 	defer tick.Stop()
+	var beat atomic.Int64 // when the last pass ended
+	beat.Store(time.Now().UnixNano())
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { s.watch(ctx, &beat) })
 	var rows time.Time
 	for {
+		beat.Store(time.Now().UnixNano())
 		select {
 		case <-ctx.Done():
 			return
@@ -83,10 +90,55 @@ func (s *Service) SweepIdle(ctx context.Context) {
 		default:
 			continue // a turn runs
 		}
+		s.sweepApart(ctx, v)
+	}
+}
+
+// sweepLimit is how long one container may hold up the others. Every round trip to a guest, and every wait for the kernel,
+// has a limit of its own below this one.
+const sweepLimit = 30 * time.Second
+
+// sweepApart puts one container away and gives its turn back. If that does not end, which nothing should be able to bring
+// about, the container keeps its turn and its goroutine, and the loop goes on with the others.
+func (s *Service) sweepApart(ctx context.Context, v *live) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
 		if err := s.sweepOne(ctx, v); err != nil {
 			s.log().ErrorContext(ctx, "put away idle sandbox", "container_id", v.id, "error", err)
 		}
 		<-v.turn
+	}()
+	limit := time.NewTimer(or(s.SweepLimit, sweepLimit))
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+		s.log().ErrorContext(ctx, "putting an idle sandbox away does not end; the others go on", "container_id", v.id)
+	}
+}
+
+// watch tells the operator when the loop stands still, and when it goes on.
+func (s *Service) watch(ctx context.Context, beat *atomic.Int64) {
+	limit := 4 * or(s.SweepLimit, sweepLimit)
+	tick := time.NewTicker(limit / 4)
+	defer tick.Stop()
+	still := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		since := time.Since(time.Unix(0, beat.Load()))
+		if was := still; was != (since > limit) {
+			still = !was
+			if still {
+				s.log().ErrorContext(ctx, "the life cycle loop makes no progress", "since", since)
+			} else {
+				s.log().WarnContext(ctx, "the life cycle loop goes on")
+			}
+		}
 	}
 }
 
