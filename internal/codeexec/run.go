@@ -51,11 +51,11 @@ type place interface {
 type leasePlace struct{ *container.Lease }
 
 func (p leasePlace) Machine(ctx context.Context) (machine, error) {
-	sb, err := p.Sandbox(ctx)
+	m, err := p.Metered(ctx, container.KindBash)
 	if err != nil {
 		return nil, err
 	}
-	return sb, nil
+	return m, nil
 }
 
 func (p leasePlace) Export(ctx context.Context, id string) (ids, notes []string, err error) {

@@ -79,10 +79,14 @@ func (l *Lease) create(ctx context.Context, img *rootfs.Image) (*sandbox.Sandbox
 // take makes a new sandbox the container's, unless the container was deleted meanwhile.
 func (l *Lease) take(ctx context.Context, sb *sandbox.Sandbox, release func()) error {
 	v := l.live
+	// What the sandbox used until now, above all one of the pool, is nobody's execution. If it cannot be read the container
+	// pays for its start.
+	used, _ := sb.CPU(ctx)
 	v.mu.Lock()
 	closed := v.closed
 	if !closed {
 		v.sb, v.hold, v.frozen = sb, release, false
+		v.owner, v.startedAt, v.counted, v.booked = l.c.Owner, l.s.now(), used, false
 	}
 	v.mu.Unlock()
 	if !closed {

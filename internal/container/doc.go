@@ -34,6 +34,6 @@
 // live.go the sandboxes behind containers; claim.go where a new one comes from, the pool or the driver; sync.go what makes a
 // turn durable; inputs.go files in; export.go files out;
 // exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs;
-// admission.go when memory allows another sandbox, room.go who makes room for it; recover.go what a start does with the
-// rows of the run before; http.go; store.go, store_pack.go.
+// execution.go what each call used; admission.go when memory allows another sandbox, room.go who makes room for it;
+// recover.go what a start does with the rows of the run before; http.go; store.go, store_pack.go, store_execution.go.
 package container

@@ -118,9 +118,9 @@ func (s *Service) exec(ctx context.Context, caller tenant.Caller, id ID, p ExecP
 	}
 	var res sandbox.Result
 	// A command's files become durable a second later: waiting for the disk would cost more than most commands.
-	err = s.inTurn(ctx, caller, id, false, func(ctx context.Context, sb *sandbox.Sandbox) (err error) {
+	err = s.inLease(ctx, caller, id, false, func(ctx context.Context, l *Lease, sb *sandbox.Sandbox) (err error) {
 		begin(ctx)
-		res, err = sb.Exec(ctx, c)
+		res, err = Metered{sb, l, KindExec}.Exec(ctx, c)
 		return startError(err)
 	})
 	return res, err
@@ -137,10 +137,17 @@ func startError(err error) error {
 	return e
 }
 
-// inTurn runs f with the sandbox of a container and tells the truth about a sandbox that ended meanwhile. The context that
-// f gets ends with the container, too.
+// inTurn is inLease for what needs the sandbox alone.
 func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, durable bool,
 	f func(context.Context, *sandbox.Sandbox) error,
+) error {
+	return s.inLease(ctx, caller, id, durable, func(ctx context.Context, _ *Lease, sb *sandbox.Sandbox) error { return f(ctx, sb) })
+}
+
+// inLease runs f with the sandbox of a container and tells the truth about a sandbox that ended meanwhile. The context that
+// f gets ends with the container, too.
+func (s *Service) inLease(ctx context.Context, caller tenant.Caller, id ID, durable bool,
+	f func(context.Context, *Lease, *sandbox.Sandbox) error,
 ) error {
 	if id == "" {
 		return id.Validate()
@@ -159,7 +166,7 @@ func (s *Service) inTurn(ctx context.Context, caller tenant.Caller, id ID, durab
 	if err != nil {
 		return err
 	}
-	err = f(turn, sb)
+	err = f(turn, l, sb)
 	if err != nil && l.ended.Err() != nil {
 		// Which of the two was noticed first, the end of the turn or that of its sandbox, is chance.
 		return GoneError(sandbox.ExitDestroyed, errors.Join(sandbox.ErrGone, err))

@@ -72,12 +72,19 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 		case <-tick.C:
 		}
 		s.SweepIdle(ctx)
+		s.writeAccounts(ctx)
 		if now := time.Now(); now.Sub(rows) >= rowsEvery || or(s.SweepEvery, time.Second) < time.Second {
 			rows = now
 			if err := s.SweepExpired(ctx); err != nil && ctx.Err() == nil {
 				s.log().ErrorContext(ctx, "sweep expired containers", "error", err)
 			}
 		}
+	}
+}
+
+func (s *Service) writeAccounts(ctx context.Context) {
+	if err := s.WriteAccounts(ctx); err != nil && ctx.Err() == nil {
+		s.log().ErrorContext(ctx, "write executions", "error", err)
 	}
 }
 
@@ -284,5 +291,6 @@ func (s *Service) Close(ctx context.Context) error {
 	for _, v := range s.snapshot() {
 		errs = append(errs, s.dropLive(ctx, v.id, whyShutdown))
 	}
+	errs = append(errs, s.WriteAccounts(ctx))
 	return errors.Join(errs...)
 }

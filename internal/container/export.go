@@ -91,6 +91,9 @@ func (l *Lease) Export(ctx context.Context, callID string) (files []*file.File, 
 		switch {
 		case err == nil:
 			files = append(files, f)
+			if l.last != nil {
+				l.last.BytesOut += f.Size
+			}
 		case errors.Is(err, file.ErrTooLarge), errors.Is(err, guest.ErrTooLarge):
 			plan.note(name, "larger than "+wire.FormatSize(l.s.maxFile()))
 		case errors.Is(err, file.ErrQuota):

@@ -3,6 +3,8 @@ package container
 import (
 	"context"
 	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
 // CrashAt lets packing end at a step as the end of the process would.
@@ -13,3 +15,8 @@ var PackSteps = []string{stepPackBlob, stepPackRow, stepUnpackImage, stepUnpackR
 
 // SweepYoungBlobs is SweepBlobs without the age that protects packing under way.
 func (s *Service) SweepYoungBlobs(ctx context.Context) error { return s.sweepBlobs(ctx, -time.Hour) }
+
+// Executions reads what was written down of a container.
+func (s *Service) Executions(ctx context.Context, caller tenant.Caller, id ID) ([]Execution, error) {
+	return s.executions(ctx, caller, id)
+}

@@ -171,12 +171,20 @@ func (s *Service) ServeExec(w http.ResponseWriter, r *http.Request, caller tenan
 	data, err := json.Marshal(exitEvent{
 		Code: res.Code, Signal: res.Signal, TimedOut: res.TimedOut, OOM: res.OOM,
 		Truncated: res.StdoutDropped+res.StderrDropped > 0, CPUUsec: res.CPU.Microseconds(),
-		WallMS: res.Wall.Milliseconds(), MaxRSS: res.MaxRSS, LeftRunning: res.LeftRunning,
+		WallMS: res.Wall.Milliseconds(), MaxRSS: peak(res), LeftRunning: res.LeftRunning,
 	})
 	if err != nil {
 		return err
 	}
 	return st.Event("exit", data)
+}
+
+// peak is the memory of all processes of a command at once; where the kernel did not tell it, that of the largest.
+func peak(r sandbox.Result) int64 {
+	if r.MemoryPeak > 0 {
+		return r.MemoryPeak
+	}
+	return r.MaxRSS
 }
 
 // keepAlive sends a ping whenever a period has passed, so that proxies do not cut a quiet stream. The result ends it and

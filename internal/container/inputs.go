@@ -61,6 +61,7 @@ func (l *Lease) AddFile(ctx context.Context, caller tenant.Caller, f *file.File)
 		return "", err
 	}
 	l.inputs = append(l.inputs, in)
+	l.filesIn += f.Size
 	return p, nil
 }
 

@@ -26,7 +26,9 @@ type Lease struct {
 	live     *live      // nil until it exists; its turn is held by this lease
 	unwatch  func() bool
 	inputs   []Input
-	loaded   bool // inputs were read
+	loaded   bool       // inputs were read
+	last     *Execution // the account of the newest execution, open for its output files
+	filesIn  int64      // bytes of input files that no execution accounts for yet
 	released bool
 }
 
@@ -211,6 +213,7 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 		return
 	}
 	l.unwatch()
+	l.bookLast()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncLimit+10*time.Second)
 	defer cancel()
 	l.live.soil()

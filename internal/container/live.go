@@ -10,6 +10,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -36,8 +37,13 @@ type live struct {
 	hold   func()             // gives back the hold on the image
 	closed bool               // the container is being deleted: no sandbox is started any more
 	use    memoryUse
-	dirty  bool    // used since the last sync began
-	saving *saving // a sync that runs, perhaps longer than the turn that began it
+	owner  tenant.Owner
+	// What executions account for of the sandbox's processor time since it was started, and whether the rest is booked.
+	startedAt time.Time
+	counted   time.Duration
+	booked    bool
+	dirty     bool    // used since the last sync began
+	saving    *saving // a sync that runs, perhaps longer than the turn that began it
 
 	frozen    bool
 	noFreeze  bool // freezing failed since the last use
@@ -331,6 +337,7 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 	sb, ws := v.sb, v.ws
 	v.mu.Unlock()
 	if sb != nil {
+		s.bookRest(ctx, v, sb)
 		reason := string(sb.ExitReason())
 		if err := sb.Destroy(ctx); err != nil {
 			return fmt.Errorf("destroy sandbox of container %s: %w", v.id, err)
@@ -378,6 +385,7 @@ func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
 	v.mu.Unlock()
 	v.end(endError(why))
 	if sb != nil {
+		s.bookRest(ctx, v, sb)
 		if err := sb.Destroy(ctx); err != nil {
 			return fmt.Errorf("destroy sandbox: %w", err)
 		}

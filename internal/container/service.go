@@ -73,6 +73,8 @@ type Service struct {
 	loop    loop
 	packing loop
 	packer  packer
+
+	accounts accounts
 }
 
 // Bounds of expires_after_seconds.

@@ -104,12 +104,15 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 }
 
 // Exec runs one command. Timeout and OutputBytes that are zero or above the sandbox's limits become the limits. The error
-// is nil whenever the guest reported how the command ended. The connection keeps both limits a second time, against a
+// is nil whenever the guest reported how the command ended. CPU and MemoryPeak of the result are those of the whole
+// sandbox during the call, also beside an error. The connection keeps both limits a second time, against a
 // guest that code has taken over; such a guest costs the sandbox its life.
 func (s *Sandbox) Exec(ctx context.Context, c Command) (Result, error) {
 	c.Timeout = atMost(c.Timeout, s.spec.Limits.Wall)
 	c.OutputBytes = atMost(c.OutputBytes, s.spec.Limits.OutputBytes)
+	a := s.open(ctx)
 	res, err := s.Conn.Exec(ctx, c)
+	a.close(ctx, &res, err)
 	return res, s.explain(ctx, err)
 }
 
@@ -119,7 +122,9 @@ func (s *Sandbox) Cell(ctx context.Context, c Cell) (CellResult, error) {
 		c.Timeout = atMost(c.Timeout, s.spec.Limits.Wall)
 	}
 	c.OutputBytes = atMost(c.OutputBytes, s.spec.Limits.OutputBytes)
+	a := s.open(ctx)
 	res, err := s.Conn.Cell(ctx, c)
+	a.close(ctx, &res.Result, err)
 	return res, s.explain(ctx, err)
 }
 

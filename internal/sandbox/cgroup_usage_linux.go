@@ -2,13 +2,49 @@ package sandbox
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 )
 
-// Usage reads the counters. CPU comes from v2 where it is present: it has microseconds and no tick rounding.
+// CPU is the processor time of all processes of the group so far, in microseconds: of living ones, reaped ones and those
+// that nobody waited for. It comes from v2 where that is present, which counts in microseconds, too.
+func (g *Cgroup) CPU() (int64, error) {
+	if g.v2 != "" {
+		return counter(filepath.Join(g.v2, "cpu.stat"), "usage_usec")
+	}
+	n, err := counter(filepath.Join(g.dir("cpuacct"), "cpuacct.usage"), "")
+	return n / 1000, err
+}
+
+// WatchPeak begins to look for the most memory in use; peak, called once, ends that and tells it in bytes. On v1 the mark
+// of the group is set back, on v2 from Linux 6.12 on a mark of our own; before that the peak is that of the group's life.
+func (g *Cgroup) WatchPeak() (peak func() (int64, error)) {
+	if g.owner.mode != CgroupV2 {
+		// What cannot be set back shows a peak of before, which is true of the sandbox.
+		_ = writeFile(g.dir("memory"), "memory.max_usage_in_bytes", "0")
+		return func() (int64, error) { return counter(filepath.Join(g.dir("memory"), "memory.max_usage_in_bytes"), "") }
+	}
+	path := filepath.Join(g.v2, "memory.peak")
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return func() (int64, error) { return counter(path, "") }
+	}
+	_, _ = f.WriteString("reset") // refused before 6.12
+	return func() (int64, error) {
+		defer f.Close() // read only, so far as data goes
+		var b [32]byte
+		n, err := f.ReadAt(b[:], 0)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		return strconv.ParseInt(strings.TrimSpace(string(b[:n])), 10, 64)
+	}
+}
+
+// Usage reads the counters.
 func (g *Cgroup) Usage() (Usage, error) {
 	var u Usage
 	var errs []error
@@ -20,8 +56,11 @@ func (g *Cgroup) Usage() (Usage, error) {
 		}
 		*dst = v
 	}
+	cpu, err := g.CPU()
+	if u.CPU = cpu; err != nil {
+		errs = append(errs, err)
+	}
 	if g.owner.mode == CgroupV2 {
-		read(&u.CPU, g.v2, "cpu.stat", "usage_usec")
 		read(&u.Throttled, g.v2, "cpu.stat", "throttled_usec")
 		read(&u.Memory, g.v2, "memory.current", "")
 		read(&u.Reclaimable, g.v2, "memory.stat", "inactive_file")
@@ -30,12 +69,6 @@ func (g *Cgroup) Usage() (Usage, error) {
 		read(&u.Processes, g.v2, "pids.current", "")
 		read(&u.ProcessesMax, g.v2, "pids.events", "max")
 		return u, errors.Join(errs...)
-	}
-	if g.v2 != "" {
-		read(&u.CPU, g.v2, "cpu.stat", "usage_usec")
-	} else {
-		read(&u.CPU, g.dir("cpuacct"), "cpuacct.usage", "")
-		u.CPU /= 1000
 	}
 	read(&u.Throttled, g.dir("cpu"), "cpu.stat", "throttled_time")
 	u.Throttled /= 1000

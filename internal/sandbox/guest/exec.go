@@ -265,6 +265,7 @@ func (fl *follower) result(e *Exit) Result {
 		Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut, Canceled: e.Canceled,
 		StdoutDropped: e.Dropped[0], StderrDropped: e.Dropped[1],
 		CPU: e.CPU, Wall: e.Wall, MaxRSS: e.MaxRSS, LeftRunning: e.Left,
+		Written: fl.got[0] + fl.got[1] + e.Dropped[0] + e.Dropped[1],
 	}
 	if r.Signal == 9 || r.Code == 137 {
 		r.OOM = !r.TimedOut && !r.Canceled && fl.c.oomCount() > fl.oomAt

@@ -79,12 +79,18 @@ type Result struct {
 	Canceled bool
 	// StdoutDropped and StderrDropped count bytes that exceeded OutputBytes.
 	StdoutDropped, StderrDropped int64
-	// CPU is user plus system time of the process and the children it waited for.
+	// CPU is user plus system time: here of the process and the children it waited for, from Sandbox.Exec that of all
+	// processes inside during the call.
 	CPU time.Duration
 	// Wall is the time from start to the reaping of the process.
 	Wall time.Duration
-	// MaxRSS is in bytes.
+	// MaxRSS is that of the largest process, in bytes.
 	MaxRSS int64
+	// MemoryPeak is the most memory that everything inside had in use during the call, in bytes, cache and tmpfs
+	// included. It is filled in by the host; 0 if it could not be read.
+	MemoryPeak int64
+	// Written counts the bytes of both streams, dropped ones included.
+	Written int64
 	// LeftRunning counts the background processes that a Keep command left.
 	LeftRunning int
 }

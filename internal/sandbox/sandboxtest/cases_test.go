@@ -78,8 +78,8 @@ func TestCase52LostStreamIsAnErrorNotSuccess(t *testing.T) {
 		if err := b.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-done; !errors.Is(err, sandbox.ErrGone) || res.Code != 0 || res.Wall != 0 {
-			t.Errorf("a lost command: %+v, %v, want ErrGone and no result", res, err)
+		if err := <-done; !errors.Is(err, sandbox.ErrGone) || res.Code != 0 || res.Signal != 0 || res.Wall <= 0 {
+			t.Errorf("a lost command: %+v, %v, want ErrGone, no result and the time until then", res, err)
 		}
 	})
 }

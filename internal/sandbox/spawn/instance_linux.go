@@ -105,6 +105,12 @@ func (i *Instance) Usage(context.Context) (sandbox.Usage, error) {
 	return u, nil
 }
 
+// CPU is read around every call: the processor time of all processes so far, in microseconds.
+func (i *Instance) CPU() (int64, error) { return i.Cgroup.CPU() }
+
+// WatchPeak begins to look for the most memory in use during a call.
+func (i *Instance) WatchPeak() (peak func() (int64, error)) { return i.Cgroup.WatchPeak() }
+
 // Destroy implements sandbox.Instance. Every step can be repeated, so that a destroy that failed half way can be tried
 // again.
 func (i *Instance) Destroy(ctx context.Context) error {

@@ -1,0 +1,238 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+// Kind of an execution.
+type Kind string
+
+// The kinds.
+const (
+	KindExec       Kind = "exec"       // by the direct door
+	KindBash       Kind = "bash"       // a shell command of a model
+	KindCell       Kind = "cell"       // a Python cell
+	KindBackground Kind = "background" // between calls: file work, processes that a call left running
+)
+
+// Outcome is how an execution ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeExited   Outcome = "exited"
+	OutcomeTimedOut Outcome = "timed_out"
+	OutcomeMemory   Outcome = "out_of_memory" // the limit killed a process of it, or the sandbox
+	OutcomeCanceled Outcome = "canceled"
+	OutcomeGone     Outcome = "gone" // the sandbox ended under it
+)
+
+// Execution is the account of one call, as the kernel counted it.
+type Execution struct {
+	ID          string
+	ContainerID ID
+	Owner       tenant.Owner
+	Kind        Kind
+	Outcome     Outcome
+	ExitCode    int // -1 = none
+	StartedAt   time.Time
+	Wall, CPU   time.Duration // Wall is 0 for KindBackground
+	PeakBytes   int64         // of memory, of the whole sandbox during the call
+	BytesIn     int64         // code, standard input, and files put in since the call before
+	BytesOut    int64         // both output streams, and output files
+}
+
+// Metered is the sandbox of a turn whose executions are written down.
+type Metered struct {
+	*sandbox.Sandbox
+	l    *Lease
+	kind Kind
+}
+
+// Metered is Sandbox for those who run code: kind says for whom.
+func (l *Lease) Metered(ctx context.Context, kind Kind) (Metered, error) {
+	sb, err := l.Sandbox(ctx)
+	return Metered{sb, l, kind}, err
+}
+
+// Exec runs a command and keeps its account.
+func (m Metered) Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
+	e := m.l.begin(m.kind, int64(len(c.Shell)))
+	for _, arg := range c.Argv {
+		e.BytesIn += int64(len(arg))
+	}
+	stdin := &countIn{r: c.Stdin}
+	if c.Stdin != nil {
+		c.Stdin = stdin
+	}
+	res, err := m.Sandbox.Exec(ctx, c)
+	e.BytesIn += stdin.count()
+	m.l.finish(e, res, err, m.ExitReason())
+	return res, err
+}
+
+// Cell runs a cell and keeps its account.
+func (m Metered) Cell(ctx context.Context, c sandbox.Cell) (sandbox.CellResult, error) {
+	e := m.l.begin(KindCell, int64(len(c.Code)))
+	res, err := m.Sandbox.Cell(ctx, c)
+	m.l.finish(e, res.Result, err, m.ExitReason())
+	return res, err
+}
+
+// countIn counts standard input, which may still be read when its command has ended.
+type countIn struct {
+	r io.Reader
+
+	mu sync.Mutex
+	n  int64
+}
+
+func (c *countIn) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += int64(n)
+	return n, err
+}
+
+func (c *countIn) count() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+// begin opens the account of an execution; that of the one before is complete with it.
+func (l *Lease) begin(kind Kind, code int64) *Execution {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bookLast()
+	e := &Execution{
+		ID: wire.NewID("exec"), ContainerID: l.c.ID, Owner: l.c.Owner, Kind: kind, StartedAt: l.s.now(), BytesIn: code + l.filesIn,
+	}
+	l.filesIn = 0
+	return e
+}
+
+// finish fills the account in. It stays open for the output files of the call.
+func (l *Lease) finish(e *Execution, r sandbox.Result, err error, reason sandbox.ExitReason) {
+	var refused *guest.Error
+	if errors.As(err, &refused) && !errors.Is(err, sandbox.ErrGone) {
+		return // it never started
+	}
+	e.Wall, e.CPU, e.PeakBytes, e.BytesOut, e.ExitCode = r.Wall, r.CPU, r.MemoryPeak, r.Written, r.Code
+	e.Outcome = outcomeOf(r, err, reason)
+	if e.Outcome == OutcomeGone || errors.Is(err, sandbox.ErrGone) {
+		e.ExitCode = -1
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = e
+	if !l.live.count(e.CPU) {
+		e.CPU = 0
+	}
+	if l.released {
+		l.bookLast()
+	}
+}
+
+func outcomeOf(r sandbox.Result, err error, reason sandbox.ExitReason) Outcome {
+	switch {
+	case r.OOM, err != nil && reason == sandbox.ExitOOM:
+		return OutcomeMemory
+	case r.TimedOut, err != nil && reason == sandbox.ExitTimeout:
+		return OutcomeTimedOut
+	case errors.Is(err, sandbox.ErrGone):
+		return OutcomeGone
+	case r.Canceled, err != nil:
+		return OutcomeCanceled
+	}
+	return OutcomeExited
+}
+
+// bookLast hands the complete account over to be written; the lease's mutex is held.
+func (l *Lease) bookLast() {
+	if l.last != nil {
+		l.s.book(*l.last)
+		l.last = nil
+	}
+}
+
+// count notes processor time that an execution accounts for; false if the sandbox is gone and all of it is booked.
+func (v *live) count(cpu time.Duration) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.counted += cpu
+	return !v.booked
+}
+
+// bookRest accounts for the processor time of a sandbox that no execution accounts for. It is called before the sandbox is
+// destroyed, and does it once.
+func (s *Service) bookRest(ctx context.Context, v *live, sb *sandbox.Sandbox) {
+	cpu, err := sb.CPU(ctx)
+	v.mu.Lock()
+	rest, booked := cpu-v.counted, v.booked
+	e := Execution{ID: wire.NewID("exec"), ContainerID: v.id, Owner: v.owner, Kind: KindBackground, StartedAt: v.startedAt, CPU: rest}
+	v.booked = true
+	v.mu.Unlock()
+	if booked || err != nil || rest <= 0 {
+		return // gone already, and booked then
+	}
+	if e.Outcome = OutcomeExited; sb.ExitReason() == sandbox.ExitOOM {
+		e.Outcome = OutcomeMemory
+	}
+	s.book(e)
+}
+
+// accounts holds executions until they are written, together and soon.
+type accounts struct {
+	mu   sync.Mutex
+	rows []Execution
+}
+
+// maxAccounts bounds what waits for a database that cannot be reached.
+const maxAccounts = 100_000
+
+func (s *Service) book(e Execution) {
+	s.accounts.mu.Lock()
+	defer s.accounts.mu.Unlock()
+	if len(s.accounts.rows) < maxAccounts {
+		s.accounts.rows = append(s.accounts.rows, e)
+	}
+}
+
+func (a *accounts) take() []Execution {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	rows := a.rows
+	a.rows = nil
+	return rows
+}
+
+func (a *accounts) giveBack(rows []Execution) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.rows = append(rows, a.rows...)
+}
+
+// WriteAccounts writes the executions that have ended. The background loop calls it, so that a command does not wait for
+// the disk: a server that is killed loses the accounts of the last second.
+func (s *Service) WriteAccounts(ctx context.Context) error {
+	rows := s.accounts.take()
+	if len(rows) == 0 {
+		return nil
+	}
+	err := insertExecutions(ctx, s.DB, rows)
+	if err != nil {
+		s.accounts.giveBack(rows)
+	}
+	return err
+}
