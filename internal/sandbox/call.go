@@ -103,6 +103,21 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	return errors.Join(s.inst.Destroy(ctx), s.Close())
 }
 
+// Checkpoint writes what runs inside into dir, an empty folder, and destroys the sandbox, also when it fails. No call may be
+// under way. errors.ErrUnsupported if the driver has no such thing; the sandbox then lives on.
+func (s *Sandbox) Checkpoint(ctx context.Context, dir string) error {
+	c, ok := s.inst.(Checkpointer)
+	if !ok {
+		return fmt.Errorf("checkpoint sandbox %s: %w", s.spec.ID, errors.ErrUnsupported)
+	}
+	s.fate.set(ExitDestroyed)
+	err := c.Checkpoint(ctx, dir)
+	if err != nil {
+		err = fmt.Errorf("checkpoint sandbox %s: %w", s.spec.ID, err)
+	}
+	return errors.Join(err, s.Destroy(context.WithoutCancel(ctx)))
+}
+
 // Exec runs one command. Timeout and OutputBytes that are zero or above the sandbox's limits become the limits. The error
 // is nil whenever the guest reported how the command ended. CPU and MemoryPeak of the result are those of the whole
 // sandbox during the call, also beside an error. The connection keeps both limits a second time, against a

@@ -19,6 +19,9 @@ var (
 	// ErrCapacity: the host cannot carry another sandbox with its limits in force (ids, cgroups, loop devices, disk).
 	// Nothing was left behind; the same call may succeed later.
 	ErrCapacity = errors.New("sandbox: no capacity")
+	// ErrSnapshot: what was to be continued is of another build, another spec, or broken. Nothing was left behind; Create
+	// makes the sandbox without its processes.
+	ErrSnapshot = errors.New("sandbox: snapshot cannot be used")
 	// ErrDamaged: the file system of a workspace is broken beyond repair; trying again does not help.
 	ErrDamaged = errors.New("sandbox: workspace is damaged")
 )
@@ -72,6 +75,21 @@ type Backgrounder interface {
 	SetBackground(ctx context.Context, on bool) error
 }
 
+// Checkpointer is an Instance that can write its processes to disk.
+type Checkpointer interface {
+	// Checkpoint writes everything that runs inside into dir, an empty folder. The instance has ended afterwards, whatever
+	// the answer; its files are in the workspace as always.
+	Checkpoint(ctx context.Context, dir string) error
+}
+
+// Restorer is a Driver that can continue what a Checkpointer wrote; Capabilities.Snapshot says so.
+type Restorer interface {
+	// Restore is Create with the processes of dir. The spec must have the root file system, the workspace and the limits of
+	// the sandbox that was written. ErrSnapshot: start cold. A folder may be restored once: two sandboxes of one folder
+	// would share what their interpreters believe to be random.
+	Restore(ctx context.Context, spec Spec, dir string) (*Sandbox, error)
+}
+
 // Sandbox is one living isolated place. All methods are safe for concurrent use. File operations, Ping and Sync are those
 // of the embedded connection; Exec and Cell are wrapped to put the sandbox's limits in and the reason of its end out.
 type Sandbox struct {
@@ -106,6 +124,7 @@ type Capabilities struct {
 	AtomicKill   bool   `json:"atomic_kill"` // cgroup.kill
 	Kernel       bool   `json:"kernel_isolation"`
 	Seccomp      bool   `json:"seccomp"`
+	Snapshot     bool   `json:"snapshot"` // Checkpoint and Restore
 }
 
 // ExitReason says why a sandbox ended.

@@ -183,6 +183,28 @@ func (e *Env) NewSpec(options []Option) sandbox.Spec {
 	return spec
 }
 
+// Restore continues a sandbox that was written to dir, on its workspace.
+func (e *Env) Restore(ctx context.Context, old *Box, dir string, options ...Option) (*Box, error) {
+	restorer, ok := e.Driver.(sandbox.Restorer)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	spec := old.Spec
+	spec.ID = "s" + strconv.FormatInt(sequence.Add(1), 10)
+	for _, option := range options {
+		option(&spec)
+	}
+	sb, err := restorer.Restore(ctx, spec, dir)
+	if err != nil {
+		return nil, err
+	}
+	b := &Box{Sandbox: sb, env: e, Spec: spec}
+	e.mu.Lock()
+	e.boxes = append(e.boxes, b)
+	e.mu.Unlock()
+	return b, nil
+}
+
 func (e *Env) create(ctx context.Context, spec sandbox.Spec) (*Box, error) {
 	sb, err := e.Driver.Create(ctx, spec)
 	b := &Box{Sandbox: sb, env: e, Spec: spec}

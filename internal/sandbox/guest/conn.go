@@ -29,6 +29,8 @@ const (
 type Options struct {
 	// Env is the sandbox's environment beside the guest's own defaults.
 	Env map[string]string
+	// Resume is set for a guest that was restored from a checkpoint: it waits in the middle of its work.
+	Resume bool
 	// OOMCount, if set, returns how often the kernel has killed for memory in
 	// the sandbox. It is read before each call and after one that died of
 	// signal 9. It must be safe for concurrent use.
@@ -72,7 +74,7 @@ func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 	c.ending.Add(2)
 	go func() {
 		defer c.ending.Done()
-		c.greet(&Hello{Version: Version, Env: envList(opts.Env), Preload: opts.Preload})
+		c.greet(&Hello{Version: Version, Env: envList(opts.Env), Preload: opts.Preload, Resume: opts.Resume})
 	}()
 	go func() {
 		defer c.ending.Done()

@@ -88,6 +88,8 @@ type Hello struct {
 	Version int      `json:"v"`
 	Env     [][]byte `json:"env,omitempty"`
 	Preload []string `json:"preload,omitempty"`
+	// Resume asks a guest that was restored, and has greeted another stream before, to greet again.
+	Resume bool `json:"resume,omitempty"`
 }
 
 // ExecSpec is a Command on the wire. Script is the length of the shell text; 0

@@ -28,18 +28,27 @@ const carried = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_R
 // instance is one sandbox.
 type instance struct {
 	spawn.Instance
-	d       *Driver
+	d     *Driver
+	spec  sandbox.Spec
+	image string // folder of the checkpoint that it continues; empty = none
+
 	control *net.UnixConn // orders to the launcher
+	greeted bool          // the launcher's first answer was read
 }
 
 // create makes one sandbox. What is expensive on our side runs while the launcher's runtime starts.
 func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
-	i := &instance{d: d}
+	return d.open(ctx, spec, "")
+}
+
+// open makes a sandbox or, with the folder of a checkpoint, continues one.
+func (d *Driver) open(ctx context.Context, spec sandbox.Spec, image string) (*sandbox.Sandbox, error) {
+	i := &instance{d: d, spec: spec, image: image}
 	i.ID, i.Log, i.Together = spec.ID, d.host.Logger(), true
-	conn, err := i.start(ctx, spec)
+	conn, err := i.start(ctx)
 	if err == nil {
 		if err = conn.Ready(ctx); err != nil {
-			err = errors.Join(err, i.reason())
+			err = errors.Join(err, i.answer(reasonWait))
 		}
 	}
 	if err != nil {
@@ -52,7 +61,8 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 }
 
 // start takes the resources in the order in which Abandon gives them back.
-func (i *instance) start(ctx context.Context, spec sandbox.Spec) (*guest.Conn, error) {
+func (i *instance) start(ctx context.Context) (*guest.Conn, error) {
+	spec := i.spec
 	var err error
 	if i.Lease, err = i.d.ranges.Lease(); err != nil {
 		return nil, err
@@ -65,12 +75,12 @@ func (i *instance) start(ctx context.Context, spec sandbox.Spec) (*guest.Conn, e
 		return nil, err
 	}
 	i.d.fleet.Add(&i.Instance)
-	err = i.confine(rw, spec)
+	err = i.confine(rw)
 	i.Watch()
 	if err != nil {
 		return nil, errors.Join(err, rw.Close())
 	}
-	return guest.NewConn(rw, guest.Options{Env: spawn.Environment(spec), OOMCount: i.OOMCount, Preload: spec.Preloads()}), nil
+	return guest.NewConn(rw, guest.Options{Env: spawn.Environment(spec), Resume: i.image != "", OOMCount: i.OOMCount, Preload: spec.Preloads()}), nil
 }
 
 // hostLimits are those around runsc. Each thread inside is up to three outside, and a sentry that cannot make one dies:
@@ -160,7 +170,7 @@ func (s *stream) SetWriteDeadline(t time.Time) error { return s.in.SetWriteDeadl
 func (s *stream) Close() error { return errors.Join(s.in.Close(), s.out.Close()) }
 
 // confine puts the waiting launcher under its limits and tells it and the guest what to do.
-func (i *instance) confine(rw *stream, spec sandbox.Spec) error {
+func (i *instance) confine(rw *stream) error {
 	if err := i.Cgroup.Join(i.Proc.Pid); err != nil {
 		return fmt.Errorf("join cgroups: %w", err)
 	}
@@ -170,23 +180,33 @@ func (i *instance) confine(rw *stream, spec sandbox.Spec) error {
 		return fmt.Errorf("user namespace of launcher: %w", err)
 	}
 	defer userns.Close()
-	mounts, err := i.d.jailMounts(spec, int(userns.Fd()))
+	mounts, err := i.mounts(int(userns.Fd()))
 	defer mounts.Close()
 	if err != nil {
 		return err
 	}
-	config, err := bundleOf(spec)
+	config, err := bundleOf(i.spec)
 	if err != nil {
 		return err
 	}
+	start := i.d.command("run", "--detach", "--bundle="+setup.Bundle, setup.Container)
+	if i.image != "" {
+		start = i.d.command("restore", "--detach", "--image-path="+setup.Image, "--bundle="+setup.Bundle, setup.Container)
+	}
 	jail := setup.Jail{
-		Mounts: mounts.Targets, Scratch: scratch(spec), Memory: spec.Limits.MemoryBytes, Bundle: config,
-		Rlimits: [][3]uint64{{unix.RLIMIT_CORE, 1, 1}}, Start: i.d.command("run", "--detach", "--bundle="+setup.Bundle, setup.Container),
+		Mounts: mounts.Targets, Scratch: scratch(i.spec), Memory: i.spec.Limits.MemoryBytes, Bundle: config,
+		Rlimits: [][3]uint64{{unix.RLIMIT_CORE, 1, 1}}, Start: start,
 	}
 	if err := i.send(jail, mounts.FDs); err != nil {
 		return err
 	}
-	inside, err := native.Encode(setup.Inside{Seccomp: i.d.filter, Processes: spec.Limits.Processes, Shm: spawn.Shm(spec.Limits)})
+	if i.image != "" {
+		rw.confined = true // it was, before it was written
+		return nil
+	}
+	inside, err := native.Encode(setup.Inside{
+		Seccomp: i.d.filter, Processes: i.spec.Limits.Processes, Shm: spawn.Shm(i.spec.Limits),
+	})
 	if err != nil {
 		return err
 	}
@@ -197,10 +217,10 @@ func (i *instance) confine(rw *stream, spec sandbox.Spec) error {
 	return nil
 }
 
-// jailMounts makes the mounts that need rights outside the jail.
-func (d *Driver) jailMounts(spec sandbox.Spec, userns int) (*spawn.Mounts, error) {
+// mounts makes the mounts that need rights outside the jail.
+func (i *instance) mounts(userns int) (*spawn.Mounts, error) {
 	m := &spawn.Mounts{}
-	if err := m.AddFiles(spec, setup.RootFS, setup.Disk, userns); err != nil {
+	if err := m.AddFiles(i.spec, setup.RootFS, setup.Disk, userns); err != nil {
 		return m, err
 	}
 	dev, err := spawn.DeviceFolder(userns)
@@ -208,11 +228,17 @@ func (d *Driver) jailMounts(spec sandbox.Spec, userns int) (*spawn.Mounts, error
 		return m, err
 	}
 	const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	guest, err := spawn.CloneFile(d.folder, attr)
+	guest, err := spawn.CloneFile(i.d.folder, attr)
 	if err := m.Add(setup.Guest, guest, err); err != nil {
 		return m, err
 	}
-	runsc, err := spawn.CloneFile(d.runsc, attr)
+	if i.image != "" {
+		image, err := spawn.Clone(unix.AT_FDCWD, i.image, attr|unix.MOUNT_ATTR_NOEXEC, userns)
+		if err := m.Add(setup.Image, image, err); err != nil {
+			return m, err
+		}
+	}
+	runsc, err := spawn.CloneFile(i.d.runsc, attr)
 	return m, m.Add(setup.Runsc, runsc, err)
 }
 
@@ -249,9 +275,9 @@ func (i *instance) send(v any, fds []int) error {
 // reasonWait is how long a launcher whose guest is gone may take to say why.
 const reasonWait = time.Second
 
-// reason is what the launcher says about its failure; nil if it knows of none.
-func (i *instance) reason() error {
-	if err := i.control.SetReadDeadline(time.Now().Add(reasonWait)); err != nil {
+// answer reads the launcher's next answer.
+func (i *instance) answer(within time.Duration) error {
+	if err := i.control.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
 	return native.ReadStatus(i.control)

@@ -29,10 +29,10 @@
 //
 // # Goroutines
 //
-// Those of package spawn, and instance.watchMemory, one per sandbox, which ends with it.
+// None of its own: those of package spawn.
 //
 // # Files
 //
 // driver_linux.go the driver; create_linux.go the left-hand side above; bundle.go what runsc is told; runsc_linux.go where
-// it is and which version; probe_linux.go the self-test; package setup has the two other columns.
+// it is and which version; snapshot_linux.go checkpoint and restore; probe_linux.go the self-test; package setup has the two other columns.
 package gvisor

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +30,7 @@ type Driver struct {
 	host     sandbox.Host
 	runsc    *os.File // a path descriptor: sandboxes keep the build they began with
 	platform string
+	version  func() (string, error)
 	folder   *os.File // a detached mount with a copy of the guest program, for the file tree of the jails
 	cgroups  *sandbox.Cgroups
 	ranges   *sandbox.Ranges
@@ -57,6 +59,7 @@ func New(host sandbox.Host, o Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{host: host, platform: o.Platform}
+	d.version = sync.OnceValues(func() (string, error) { return VersionOf(context.Background(), path) })
 	if d.cgroups, err = sandbox.NewCgroups(host); err != nil {
 		return nil, err
 	}
@@ -101,8 +104,8 @@ func (d *Driver) copyGuest() error {
 	}
 	f := os.NewFile(uintptr(out), "guest")
 	_, err = io.Copy(f, io.NewSectionReader(d.guest, 0, info.Size()))
-	// The server's umask must not decide who may execute it.
-	if err = errors.Join(err, f.Chmod(0o755), f.Close()); err != nil {
+	// The server's umask must not decide who may execute it, nor its start how old it is: a restored sentry compares.
+	if err = errors.Join(err, f.Chmod(0o755), unix.Futimes(out, make([]unix.Timeval, 2)), f.Close()); err != nil {
 		return fmt.Errorf("copy guest program: %w", err)
 	}
 	return nil

@@ -198,6 +198,9 @@ func (s *server) hello(f *guest.Frame) error {
 	s.env = environ(baseEnv, f.Hello.Env)
 	s.preload = f.Hello.Preload
 	s.mu.Unlock()
+	if f.Hello.Resume {
+		return s.w.Write(&guest.Frame{Type: guest.TypeReady, N: guest.Version})
+	}
 	return nil
 }
 
