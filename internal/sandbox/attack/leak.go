@@ -160,8 +160,8 @@ func processesIn(mark string) ([]string, error) {
 	var found []string
 	for _, dir := range pids {
 		groups, err := os.ReadFile(filepath.Join(dir, "cgroup"))
-		if err != nil || !bytes.Contains(groups, []byte(mark)) {
-			continue
+		if err != nil || !bytes.Contains(groups, []byte(mark)) || bytes.HasSuffix(groups, []byte(mark+"-.server\n")) {
+			continue // the last is where a server puts itself on v2
 		}
 		name, err := os.ReadFile(filepath.Join(dir, "comm"))
 		if err != nil {

@@ -84,7 +84,7 @@ func zombies(ctx context.Context, b *Box, f *findings) error {
 	if b.env.Capabilities.Kernel {
 		many = 1_000 // a fork costs several milliseconds there
 	}
-	answers, out, err := b.Probe(ctx, "orphans", strconv.FormatInt(many, 10))
+	answers, out, err := b.ProbeFor(ctx, 3*CommandTime, "orphans", strconv.FormatInt(many, 10))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -291,7 +292,8 @@ func useUpDescriptors(ctx context.Context, b *Box, f *findings) error {
 			return err
 		}
 		a := answers.Get(kind)
-		f.want(a.Errno == "EMFILE" && a.Value < 256, "100,000 of %s: %+v, %v", kind, a, out)
+		refused := kind == "inotify" && a.Errno == "ENOSYS" // see row 46
+		f.want(refused || a.Errno == "EMFILE" && a.Value < 256, "100,000 of %s: %+v, %v", kind, a, out)
 	}
 	out, err := b.Sh(ctx, "ulimit -Hn 100000; ulimit -Hn")
 	f.want(out.Stdout == "256\n", "raising the limit: %v", out)
@@ -329,9 +331,21 @@ func spinning(ctx context.Context, e *Env) error {
 // ipcObjects leaves System V segments and a message queue behind and looks for
 // them on the host.
 func ipcObjects(ctx context.Context, e *Env) error {
+	// Other programs of the host make and remove segments meanwhile; none of them has ids that high.
 	hostHas := func() (string, error) {
 		shm, err := os.ReadFile("/proc/sysvipc/shm")
-		return string(shm), err
+		var ours strings.Builder
+		for line := range strings.Lines(string(shm)) {
+			const uid = 7 // the column
+			fields := strings.Fields(line)
+			if len(fields) <= uid {
+				continue
+			}
+			if id, err := strconv.Atoi(fields[uid]); err == nil && id >= idRange {
+				ours.WriteString(line)
+			}
+		}
+		return ours.String(), err
 	}
 	before, err := hostHas()
 	if err != nil {

@@ -162,16 +162,17 @@ func kernelMemory(ctx context.Context, e *Env) error {
 	if err != nil {
 		return err
 	}
-	answers, out, err := b.ProbeFor(ctx, 2*CommandTime, "missing", guest.Home, "100000")
+	answers, out, err := b.ProbeFor(ctx, 2*CommandTime, "missing", guest.Home, "0", "100000", "20")
 	f.add(err)
-	f.want(answers.Get("missing").Value == 100_000, "the probe ended early: %v", out)
+	asked := answers.Get("missing").Value
+	f.want(asked > 1000, "the probe ended early: %v", out)
 	after, err := b.Usage(ctx)
 	f.add(err)
 	// Who has a kernel of its own keeps what it likes of them.
-	f.want(e.Capabilities.Kernel || after.Memory-before.Memory > 8*MiB, "100,000 names in the kernel's memory were charged with %d bytes", after.Memory-before.Memory)
-	answers, out, err = b.ProbeFor(ctx, 4*CommandTime, "missing", guest.Home, "400000")
+	f.want(e.Capabilities.Kernel || after.Memory-before.Memory > asked*100, "%d names in the kernel's memory were charged with %d bytes", asked, after.Memory-before.Memory)
+	answers, out, err = b.ProbeFor(ctx, 2*CommandTime, "missing", guest.Home, "100000", "500000", "20")
 	f.add(err)
-	f.want(answers.Get("missing").Value == 400_000, "the probe ended early: %v", out)
+	f.want(answers.Get("missing").Value > 1000, "the probe ended early: %v", out)
 	usage, err := b.Usage(ctx)
 	f.add(err)
 	f.want(usage.MemoryPeak <= limit+chargeSlack, "the peak was %d bytes with a limit of %d", usage.MemoryPeak, limit)

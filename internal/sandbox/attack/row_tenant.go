@@ -52,11 +52,37 @@ print("up", flush=True); time.sleep(1000)' marker-of-a & sleep 1`})
 	answers, _, err = b.Probe(ctx, "connect", "tcp,127.0.0.1:7777")
 	f.add(err)
 	f.want(answers.Get("tcp,127.0.0.1:7777").Errno == "ECONNREFUSED", "the first's port: %+v", answers)
+	f.add(watched(ctx, a, b, &f))
 	f.add(differentIDs(e, &f))
 	f.add(closedModes(e, &f))
 	f.add(a.Alive(ctx))
 	f.add(b.Alive(ctx))
 	return f.err()
+}
+
+// watched has one sandbox watch the files that both are shown while the other one runs a program from them.
+func watched(ctx context.Context, a, b *Box, f *findings) error {
+	started, done := make(chan struct{}), make(chan error, 1)
+	var out Output
+	go func() {
+		var err error
+		out, err = a.tee(ctx, started, "watch", guest.Home+"/stop", "/usr/bin", "/usr/lib")
+		done <- err
+	}()
+	if err := begun(started, done); err != nil {
+		return err
+	}
+	// A name that the first sandbox never opens by itself.
+	_, err := b.Sh(ctx, "for n in 1 2 3 4 5; do b2sum --version; done; ls /usr/lib")
+	_, stopErr := a.Sh(ctx, "touch stop")
+	if err := errors.Join(err, stopErr, <-done); err != nil {
+		return err
+	}
+	for _, answer := range parseAnswers(out.Stdout) {
+		f.want(answer.Name != "seen" || answer.Text != "b2sum", "a sandbox sees that its neighbour runs b2sum")
+		f.want(!strings.HasPrefix(answer.Name, "dnotify") || answer.Errno != "", "a sandbox may watch a shared folder: %+v", answer)
+	}
+	return nil
 }
 
 // idRange is the width of the host ids that one sandbox may use.

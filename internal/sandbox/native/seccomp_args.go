@@ -27,6 +27,8 @@ const (
 	tiocLINUX = 0x541c
 
 	rlimitCORE = 4
+
+	fNOTIFY = 1026
 )
 
 // socketRule is for threat 31: AF_VSOCK reaches the hypervisor out of an empty network namespace; and for threat 32: so do
@@ -72,6 +74,8 @@ var conditional = []condition{
 	}},
 	{"socket", socketRule},
 	{"socketpair", oneOf(0, retErrno|eAFNOSUPPORT, afUNIX)},
+	// Threat 46: the older kind of watch.
+	{"fcntl", noneOf(1, retErrno|ePERM, fNOTIFY)},
 	// Threat 36: typing into somebody's terminal; line disciplines load kernel modules.
 	{"ioctl", noneOf(1, retErrno|ePERM, tiocSTI, tiocLINUX, tiocSETD)},
 	// Threat 40: READ_IMPLIES_EXEC and friends. -1 asks, 8 is PER_LINUX32, 0x20000 UNAME26.

@@ -202,7 +202,7 @@ func outcomes(t *testing.T, e *Env) {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
 		}
 	}
-	out := run(t, b, sandbox.Command{Shell: "printf partial; printf problem >&2; sleep 60", Timeout: time.Second})
+	out := run(t, b, sandbox.Command{Shell: "printf partial; printf problem >&2; sleep 60", Timeout: 3 * time.Second})
 	if !out.TimedOut || out.OOM || out.Canceled || out.Stdout != "partial" || out.Stderr != "problem" {
 		t.Errorf("timeout: %v", out)
 	}

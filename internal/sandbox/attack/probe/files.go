@@ -284,20 +284,26 @@ func dirty(args []string) error {
 	return nil
 }
 
-// missing asks for names that do not exist, which a kernel remembers: missing DIR COUNT.
+// missing asks for names that do not exist, which a kernel remembers, for a while: missing DIR FROM TO SECONDS.
 func missing(args []string) error {
-	count, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
-	var st unix.Stat_t
-	for n := range count {
-		path := filepath.Join(args[0], "missing-"+strconv.Itoa(n))
-		if err := unix.Lstat(path, &st); !errors.Is(err, unix.ENOENT) {
-			say(answer{Name: "missing", Value: int64(n)}.with(err))
-			return nil
+	var bounds [3]int
+	for n := range bounds {
+		var err error
+		if bounds[n], err = strconv.Atoi(args[n+1]); err != nil {
+			return err
 		}
 	}
-	say(answer{Name: "missing", Value: int64(count)})
+	end := time.Now().Add(time.Duration(bounds[2]) * time.Second)
+	asked := int64(0)
+	var st unix.Stat_t
+	for n := bounds[0]; n < bounds[1] && time.Now().Before(end); n++ {
+		path := filepath.Join(args[0], "missing-"+strconv.Itoa(n))
+		if err := unix.Lstat(path, &st); !errors.Is(err, unix.ENOENT) {
+			say(answer{Name: "failed", Value: asked}.with(err))
+			return nil
+		}
+		asked++
+	}
+	say(answer{Name: "missing", Value: asked})
 	return nil
 }

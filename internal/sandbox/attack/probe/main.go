@@ -49,6 +49,7 @@ var commands = map[string]func(args []string) error{
 	"race":    race,
 	"sparse":  sparse,
 	"link":    link,
+	"watch":   watch,
 	"who":     who,
 	"fdlist":  fdList,
 	"frames":  frames,
