@@ -19,7 +19,7 @@ func processThreats() []Threat {
 	return []Threat{
 		{10, "BackgroundKeepsStdout", "the command returns soon after its direct child", inBox(backgroundOutput)},
 		{11, "DoubleForkedDaemon", "counted, killed at destroy, none left on the host", daemonOutlives},
-		{12, "Zombies", "process 1 reaps; the count returns to base", inBox(zombies, Processes(64))},
+		{12, "Zombies", "process 1 reaps; the count returns to base", inBox(zombies, Processes(64), Wall(3*time.Minute))},
 		{13, "SignalsToTheGuest", "EPERM or ignored; the guest lives", inBox(signalGuest)},
 		{14, "ReadTheGuest", "EPERM or EACCES; nothing of the server is readable", inBox(readGuest)},
 		{15, "ForgedFrames", "no way to the wire; what is printed is data", inBox(forgeFrames)},
