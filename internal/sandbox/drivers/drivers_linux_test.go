@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,6 +82,50 @@ func TestAutoFallsBackToNativeAndSaysWhy(t *testing.T) {
 		if !strings.Contains(log.String(), tt.reason) || !strings.Contains(log.String(), "driver=native") {
 			t.Errorf("%s: the log does not say why: %s", name, log.String())
 		}
+	}
+}
+
+// hanging is a runsc that starts and never does anything, as one does on a platform that does not work: a program without
+// libraries, because nothing but runsc is where it runs.
+func hanging(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source := "package main\n\nimport \"time\"\n\nfunc main() {\n\tfor {\n\t\ttime.Sleep(time.Hour)\n\t}\n}\n"
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "runsc")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, filepath.Join(dir, "main.go"))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build a program that hangs: %v\n%s", err, out)
+	}
+	return path
+}
+
+// Who wants gvisor alone is refused and never gets another driver; auto goes on without it.
+func TestRunscThatHangsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	path := hanging(t)
+	o := options(t, path, new(bytes.Buffer))
+	o.Host.ID = "hanging"
+	d, err := New(t.Context(), "gvisor", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "did not start within 5s") {
+		t.Errorf("the self-test of a runsc that hangs: %v", err)
+	}
+	if err := d.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(o.Host.RunDir); err != nil || len(left) > 0 {
+		t.Errorf("left in the run folder: %v, %v", left, err)
+	}
+	var log bytes.Buffer
+	wantDriver(t, "auto", options(t, path, &log), "native")
+	if !strings.Contains(log.String(), "did not start within 5s") {
+		t.Errorf("the log does not say why: %s", log.String())
 	}
 }
 
