@@ -20,11 +20,13 @@ func TestPlacesWithoutSandboxesNameTheRemedy(t *testing.T) {
 		want         []string
 	}{
 		"a container host with a masked /proc": {
-			[]string{"--mount", "--propagation", "private"}, "mount -t tmpfs none /proc/fs", "proc",
+			[]string{"--mount", "--propagation", "private"},
+			"mount -t tmpfs none /proc/fs", "proc",
 			[]string{"covered: /proc/fs", "-> docker run --security-opt systempaths=unconfined"},
 		},
 		"a user that may have no user namespace": {
-			[]string{"--user", "--map-root-user"}, "echo 0 > /proc/sys/user/max_user_namespaces", "user namespaces",
+			[]string{"--user", "--map-root-user"},
+			"echo 0 > /proc/sys/user/max_user_namespaces", "user namespaces",
 			[]string{"-> sysctl -w user.max_user_namespaces="},
 		},
 	} {

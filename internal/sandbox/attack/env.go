@@ -172,6 +172,7 @@ func (e *Env) Restart(ctx context.Context, old *Box) (*Box, error) {
 	return e.create(ctx, spec)
 }
 
+// NewSpec is a spec with small limits and an id of its own; it has no workspace.
 func (e *Env) NewSpec(options []Option) sandbox.Spec {
 	spec := sandbox.Spec{
 		ID:     "s" + strconv.FormatInt(sequence.Add(1), 10),

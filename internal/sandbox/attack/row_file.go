@@ -354,6 +354,7 @@ func zipBomb(size int64) ([]byte, error) {
 	return b.Bytes(), errors.Join(err, w.Close())
 }
 
+// Zeros reads as zeros without end.
 type Zeros struct{}
 
 func (Zeros) Read(p []byte) (int, error) {

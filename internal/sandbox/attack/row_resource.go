@@ -16,6 +16,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
+// MiB is in bytes.
 const MiB = 1 << 20
 
 // chargeSlack is by how much the kernel's own count may pass a limit for a

@@ -380,6 +380,7 @@ func coreCookie(pid string) (uint64, error) {
 		return 0, errors.New("it was built without core scheduling (CONFIG_SCHED_CORE)")
 	case unix.ENODEV:
 		return 0, errors.New("it sees one thread on each core")
+	default:
+		return 0, errno
 	}
-	return 0, errno
 }

@@ -241,4 +241,3 @@ func TestRunscIsFoundOrTheSettingIsNamed(t *testing.T) {
 		t.Errorf("version of another program: %v", err)
 	}
 }
-
