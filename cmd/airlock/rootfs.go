@@ -186,16 +186,18 @@ func newRootfsListCommand(store func() *rootfs.Store) *cobra.Command {
 }
 
 func newRootfsRmCommand(store func() *rootfs.Store) *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:   "rm NAME...",
-		Short: "Remove some that no sandbox uses",
-		Long: "Remove root file systems. One that a running sandbox uses stays. A container that was made from a\n" +
-			"removed one cannot run code any more.",
+		Short: "Remove some that nothing uses",
+		Long: "Remove root file systems. One that a running sandbox uses stays, and so does one from which containers of\n" +
+			"the configured data folder or database were made: without it they cannot run code any more. --force removes\n" +
+			"the latter. Other data folders on the same root file systems are not looked at.",
 		Example: "  sudo airlock rootfs rm office-1a2b3c4d5e6f",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, name := range args {
-				if err := store().Remove(name); err != nil {
+				if err := removeRootFS(cmd.Context(), store(), name, force); err != nil {
 					return err
 				}
 				if _, err := fmt.Fprintln(cmd.OutOrStdout(), "removed", name); err != nil {
@@ -205,6 +207,31 @@ func newRootfsRmCommand(store func() *rootfs.Store) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "remove it although containers were made from it")
+	return cmd
+}
+
+func removeRootFS(ctx context.Context, store *rootfs.Store, name string, force bool) error {
+	if force {
+		return store.Remove(name)
+	}
+	img, err := store.Get(name)
+	if err != nil {
+		return err
+	}
+	cfg, err := server.LoadConfig(server.LoadOptions{Env: os.Environ()})
+	if err != nil {
+		return err
+	}
+	n, err := server.ContainersOn(ctx, &cfg, img.Name)
+	if err != nil {
+		return fmt.Errorf("look for containers on %s (--force removes it without): %w", img.Name, err)
+	}
+	if n > 0 {
+		return fmt.Errorf("%s is in use: containers that were made from it and could not run code without it: %d; "+
+			"delete them, let them expire, or use --force", img.Name, n)
+	}
+	return store.Remove(name)
 }
 
 // ensureImage builds the image of a profile if there is none, and says so while it does.

@@ -104,8 +104,15 @@ func (l *Lease) Export(ctx context.Context, callID string) (files []*file.File, 
 		case errors.Is(err, guest.ErrNotExist), errors.Is(err, guest.ErrInvalidPath), errors.Is(err, guest.ErrPermission):
 			// It changed between the listing and now, which only code that still runs can do.
 			plan.note(name, "not a readable regular file")
-		default:
+		case errors.Is(err, sandbox.ErrGone), ctx.Err() != nil:
 			return files, plan.notes(), err
+		default:
+			// The store failed, not the code: what it printed is worth having, and the model is told what is missing.
+			l.s.log().ErrorContext(ctx, "store output files", "container_id", l.c.ID, "call_id", callID, "error", err)
+			for _, name := range plan.take[i:] {
+				plan.note(name, "it could not be stored on the server; it is still in the container")
+			}
+			return files, plan.notes(), nil
 		}
 	}
 	return files, plan.notes(), nil

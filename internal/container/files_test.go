@@ -2,6 +2,8 @@ package container_test
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -279,5 +281,33 @@ func TestInputsOfOneContainerAreLimitedInSum(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		addFile(t, e, l, a)
+	})
+}
+
+// A store of files that fails takes neither the result of a command nor the word about what is missing.
+func TestExportToAStoreThatFailsNamesTheFilesAndKeepsTheResult(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		l := acquire(t, e, "")
+		defer l.Release(t.Context())
+		dir, err := l.OutputDir(t.Context(), "call_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sb, err := l.Sandbox(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sb.Exec(t.Context(), sandbox.Command{Shell: "echo a > " + dir + "/a; echo b > " + dir + "/b"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(e.Dir, "blobs")); err != nil {
+			t.Fatal(err)
+		}
+		files, notes, err := l.Export(t.Context(), "call_1")
+		text := strings.Join(notes, "\n")
+		if err != nil || len(files) != 0 || !strings.Contains(text, `"a": it could not be stored`) || !strings.Contains(text, `"b": it could not be stored`) {
+			t.Errorf("files %v, notes %q, %v", files, text, err)
+		}
 	})
 }

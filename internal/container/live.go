@@ -230,8 +230,12 @@ func (s *Service) limits() sandbox.Limits {
 
 // attach makes the workspace usable; it stays attached until the sandbox is put away for idleness.
 func (l *Lease) attach(ctx context.Context) (*sandbox.Workspace, error) {
-	if l.live.ws != nil {
-		return l.live.ws, nil
+	if ws := l.live.ws; ws != nil && ws.Attached() {
+		return ws, nil
+	} else if ws != nil { // it is being detached, which took longer than somebody waited
+		if err := l.s.detach(ctx, l.live, ws); err != nil {
+			return nil, err
+		}
 	}
 	ws, err := l.workspace(ctx)
 	if err != nil {
@@ -354,6 +358,15 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 	if why == whyDied || ws == nil {
 		return nil
 	}
+	return s.detach(ctx, v, ws)
+}
+
+// detachLimit is how long the end of a sandbox waits for the disk; the next pass or use waits again.
+const detachLimit = 30 * time.Second
+
+func (s *Service) detach(ctx context.Context, v *live, ws *sandbox.Workspace) error {
+	ctx, cancel := context.WithTimeout(ctx, detachLimit)
+	defer cancel()
 	if err := ws.Detach(ctx); err != nil {
 		return fmt.Errorf("detach workspace of container %s: %w", v.id, err)
 	}

@@ -71,3 +71,12 @@ func packsNamed(ctx context.Context, d *db.DB, keys []string) (map[string]bool, 
 	}
 	return out, nil
 }
+
+// CountOn counts the containers that need a root file system to go on, whoever owns them. It is for the operator.
+func CountOn(ctx context.Context, d *db.DB, rootfs string) (int, error) {
+	n, err := d.Read().NewSelect().Model((*row)(nil)).Where("rootfs = ?", rootfs).Where("state = ?", StateActive).Count(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("count containers on %s: %w", rootfs, err)
+	}
+	return int(n), nil
+}

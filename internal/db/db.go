@@ -69,6 +69,24 @@ func Open(ctx context.Context, where string) (*DB, error) {
 	return d, nil
 }
 
+// Look opens a database as it is, for a program that only reads beside a server: nothing is made and no schema is changed.
+// The error is os.ErrNotExist if there is no SQLite file.
+func Look(ctx context.Context, where string) (*DB, error) {
+	if !strings.HasPrefix(where, "postgres://") && !strings.HasPrefix(where, "postgresql://") {
+		if _, err := os.Stat(where); err != nil {
+			return nil, fmt.Errorf("open database: %w", err)
+		}
+	}
+	d, err := connect(where)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.read.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", redact(err)), d.Close())
+	}
+	return d, nil
+}
+
 func connect(where string) (*DB, error) {
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") {
 		return connectPostgres(where)

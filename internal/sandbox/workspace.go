@@ -27,8 +27,15 @@ type Workspace struct {
 	busy  sync.Mutex // held while the workspace is attached, synced or detached
 	image *os.File   // open and locked while attached; belongs to the holder of busy
 
-	mu    sync.Mutex // guards mount; only the holder of busy sets it
-	mount *os.File   // detached mount of the image; keeps the file system alive between two sandboxes
+	mu        sync.Mutex // guards the fields below; only the holder of busy sets mount
+	detaching *detaching
+	mount     *os.File // detached mount of the image; keeps the file system alive between two sandboxes
+}
+
+// detaching is a Detach at work, perhaps longer than those who asked for it wait.
+type detaching struct {
+	done chan struct{} // closed at the end, after err was set
+	err  error
 }
 
 // WorkspaceFolders are the folders at the top of a workspace; each is mounted at the path of the same name.

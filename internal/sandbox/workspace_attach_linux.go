@@ -98,7 +98,38 @@ func openRoot(mount *os.File) (int, error) {
 }
 
 // Detach writes everything out and releases the loop device. The sandboxes that used it must be destroyed. Repeatable.
+// A disk that hangs cannot be called off: when ctx ends first Detach returns its cause and the work goes on; the next
+// Detach waits for it again.
 func (w *Workspace) Detach(ctx context.Context) error {
+	run := w.startDetach(ctx)
+	select {
+	case <-run.done:
+		return run.err
+	case <-ctx.Done():
+		return fmt.Errorf("detach workspace %s: still at work: %w", w.ID, context.Cause(ctx))
+	}
+}
+
+// startDetach begins to detach, or gives the work that goes on.
+func (w *Workspace) startDetach(ctx context.Context) *detaching {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.detaching != nil {
+		return w.detaching
+	}
+	run := &detaching{done: make(chan struct{})}
+	w.detaching = run
+	go func() {
+		defer close(run.done)
+		run.err = w.detach(context.WithoutCancel(ctx))
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.detaching = nil
+	}()
+	return run
+}
+
+func (w *Workspace) detach(ctx context.Context) error {
 	w.busy.Lock()
 	defer w.busy.Unlock()
 	if w.image == nil {

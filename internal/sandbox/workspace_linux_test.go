@@ -372,3 +372,30 @@ func TestWorkspaceBeyondRepairIsDamaged(t *testing.T) {
 		}
 	}
 }
+
+// The disk hangs: who waits for it may stop to, and nothing is left half done.
+func TestDetachThatHangsIsLeftBehindAndFinishedLater(t *testing.T) {
+	t.Parallel()
+	w := &Workspaces{Dir: t.TempDir()}
+	ws := attached(t, w, "hang", smallLimits())
+	ws.busy.Lock() // as a sync that does not come back
+	gone := errors.New("nobody waits any more")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	if err := ws.Detach(ctx); !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+	if err := w.Remove("hang"); !errors.Is(err, ErrLocked) {
+		t.Errorf("removed under it: %v", err)
+	}
+	ws.busy.Unlock()
+	if err := ws.Detach(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if ws.Attached() {
+		t.Error("still attached")
+	}
+	if err := ws.Attach(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
