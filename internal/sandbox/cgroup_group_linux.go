@@ -124,6 +124,23 @@ func (g *Cgroup) limitV2(l Limits) error {
 	})
 }
 
+// EndTogether makes the memory limit end the whole group at once and not one process of it. Pure v1 and hybrid know no such
+// thing: there the processes must notice each other's end.
+func (g *Cgroup) EndTogether() error {
+	if g.owner.mode != CgroupV2 {
+		return nil
+	}
+	return writeFile(g.v2, "memory.oom.group", "1")
+}
+
+// LimitCPUs changes the processor limit of a living group.
+func (g *Cgroup) LimitCPUs(cpus float64) error {
+	if g.owner.mode == CgroupV2 {
+		return writeFile(g.v2, "cpu.max", fmt.Sprintf("%d %d", quota(cpus), cpuPeriod))
+	}
+	return writeFile(g.dir("cpu"), "cpu.cfs_quota_us", strconv.Itoa(quota(cpus)))
+}
+
 // quota is in microseconds of a period; the kernel refuses less than one millisecond.
 func quota(cpus float64) int { return max(1000, int(math.Round(cpus*cpuPeriod))) }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -51,6 +52,10 @@ func (d *Driver) open(ctx context.Context, spec sandbox.Spec, image string) (*sa
 			err = errors.Join(err, i.answer(reasonWait))
 		}
 	}
+	if err == nil {
+		// No command has run yet, and none can before this function returns.
+		err = i.Cgroup.LimitCPUs(spec.Limits.CPUs)
+	}
 	if err != nil {
 		if conn != nil {
 			_ = conn.Close() // the creation has failed already
@@ -70,6 +75,9 @@ func (i *instance) start(ctx context.Context) (*guest.Conn, error) {
 	if i.Cgroup, err = i.d.cgroups.Create(ctx, spec.ID, hostLimits(spec.Limits)); err != nil {
 		return nil, err
 	}
+	if err = i.Cgroup.EndTogether(); err != nil {
+		return nil, fmt.Errorf("memory limit: %w: %w", sandbox.ErrCapacity, err)
+	}
 	rw, err := i.spawn()
 	if err != nil {
 		return nil, err
@@ -84,9 +92,11 @@ func (i *instance) start(ctx context.Context) (*guest.Conn, error) {
 }
 
 // hostLimits are those around runsc. Each thread inside is up to three outside, and a sentry that cannot make one dies:
-// the process limit proper is held inside.
+// the process limit proper is held inside. The start of runsc is its own work and may use every processor: held back by a
+// limit for the code it would take twice as long.
 func hostLimits(l sandbox.Limits) sandbox.Limits {
 	l.Processes = 4*l.Processes + 512
+	l.CPUs = max(l.CPUs, float64(runtime.NumCPU()))
 	return l
 }
 

@@ -24,7 +24,8 @@
 // but cgroups, so a sweep has nothing of runsc to look for.
 //
 // Limits are the host's cgroup around all processes of runsc. Inside it, the sentry's own control groups hold the process
-// limit, because a sentry that cannot make a thread dies. When the memory limit is reached the kernel kills a process of
+// limit, because a sentry that cannot make a thread dies. The processor limit is set when the guest is ready, before the
+// first command: the start of runsc is no code of a tenant. When the memory limit is reached the kernel kills a process of
 // runsc, and the sandbox ends as a whole.
 //
 // # Goroutines
@@ -34,5 +35,6 @@
 // # Files
 //
 // driver_linux.go the driver; create_linux.go the left-hand side above; bundle.go what runsc is told; runsc_linux.go where
-// it is and which version; snapshot_linux.go checkpoint and restore; probe_linux.go the self-test; package setup has the two other columns.
+// it is and which version; snapshot_linux.go checkpoint and restore; probe_linux.go the self-test; package setup has the two
+// other columns.
 package gvisor
