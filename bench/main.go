@@ -18,7 +18,7 @@ import (
 // options are the flags.
 type options struct {
 	live, cycles, rounds int
-	gvisorLive           int
+	gvisorLive, idle     int
 	out, binary, rootfs  string
 	runsc, drivers       string
 }
@@ -29,6 +29,7 @@ func main() {
 	flag.IntVar(&o.gvisorLive, "gvisor-live", 40, "the same for the gvisor driver; the budget is 200")
 	flag.StringVar(&o.drivers, "drivers", "native,gvisor", "the drivers to measure")
 	flag.StringVar(&o.runsc, "runsc", filepath.Join("bin", "runsc"), "gVisor's program, see make runsc; empty leaves its rows out")
+	flag.IntVar(&o.idle, "idle", 200, "how many workspaces are packed in the row about idle containers; the budget is 100,000")
 	flag.IntVar(&o.cycles, "cycles", 500, "how often a sandbox is made and destroyed in the leak row; the budget is 10,000")
 	flag.IntVar(&o.rounds, "rounds", 30, "how often each interleaved candidate runs")
 	flag.StringVar(&o.out, "out", filepath.Join("bench", "results", "latest.json"), "where the results go")

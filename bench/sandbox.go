@@ -88,6 +88,7 @@ func sandboxRows(ctx context.Context, l *lab, o options) []result {
 		coldCreate, attachExisting, liveCommand,
 		func(ctx context.Context, l *lab, _ options) ([]result, error) { return idleMemory(ctx, l, 3) },
 		func(ctx context.Context, l *lab, o options) ([]result, error) { return manyLive(ctx, l, o.live) },
+		func(ctx context.Context, l *lab, o options) ([]result, error) { return idleDisk(ctx, l, o.idle) },
 		func(ctx context.Context, l *lab, o options) ([]result, error) { return leaks(ctx, l, o.cycles) },
 	} {
 		more, err := measure(ctx, l, o)

@@ -19,6 +19,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/host"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
+	"github.com/airlock-sandbox/airlock/internal/server"
 )
 
 // errUnsafe ends `airlock doctor` with exit code 1; the report has said why.
@@ -51,6 +52,7 @@ func newDoctorCommand() *cobra.Command {
 				Data:     o.data,
 				RootFS:   o.images,
 				Runsc:    o.runsc,
+				Largest:  func(ctx context.Context) (string, error) { return largestApps(ctx, o.data) },
 				SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, o) },
 				TryGVisor: func(ctx context.Context) error {
 					gvisor := o
@@ -94,6 +96,20 @@ func dataHome() string {
 }
 
 // writeReport shows what was found; advice is what to do first where something failed.
+// largestApps names the apps that keep most in a data folder, in one line.
+func largestApps(ctx context.Context, data string) (string, error) {
+	cfg, err := server.LoadConfig(server.LoadOptions{Env: os.Environ(), Flags: map[string]string{"data": data}})
+	if err != nil {
+		return "", err
+	}
+	all, err := server.LargestApps(ctx, &cfg)
+	var words []string
+	for _, a := range all[:min(len(all), 5)] {
+		words = append(words, a.Name+" "+byteCount(a.Bytes))
+	}
+	return strings.Join(words, ", "), err
+}
+
 func writeReport(w io.Writer, r host.Report, asJSON bool, advice string) error {
 	if asJSON {
 		enc := json.NewEncoder(w)

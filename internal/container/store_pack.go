@@ -8,6 +8,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -79,4 +80,18 @@ func CountOn(ctx context.Context, d *db.DB, rootfs string) (int, error) {
 		return 0, fmt.Errorf("count containers on %s: %w", rootfs, err)
 	}
 	return int(n), nil
+}
+
+// SizeByApp sums what the workspaces of these images take on disk, by app, for the operator. Packed ones are not in it.
+func SizeByApp(ctx context.Context, d *db.DB, w *sandbox.Workspaces) (map[string]int64, error) {
+	var rows []row
+	err := d.Read().NewSelect().Model(&rows).Column("id", "owner_app").Where("has_workspace AND pack_key = ''").Scan(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces by app: %w", err)
+	}
+	out := make(map[string]int64)
+	for _, r := range rows {
+		out[r.AppID] += w.Size(r.ID)
+	}
+	return out, nil
 }

@@ -196,3 +196,21 @@ func sweepClaimed(ctx context.Context, q db.IDB, keys []string) (map[string]bool
 	}
 	return claimed, db.Err(err)
 }
+
+// SizeByApp sums the bytes of all files by app, for the operator.
+func SizeByApp(ctx context.Context, d *db.DB) (map[string]int64, error) {
+	var rows []struct {
+		App   string `bun:"owner_app"`
+		Bytes int64  `bun:"bytes"`
+	}
+	err := d.Read().NewSelect().Model((*fileRow)(nil)).Column("owner_app").ColumnExpr("SUM(size_bytes) AS bytes").
+		Where("deleted_at IS NULL").Group("owner_app").Scan(ctx, &rows)
+	if err != nil {
+		return nil, db.Err(err)
+	}
+	out := make(map[string]int64, len(rows))
+	for _, r := range rows {
+		out[r.App] = r.Bytes
+	}
+	return out, nil
+}

@@ -83,6 +83,15 @@ func (w *Workspaces) List() ([]string, error) {
 // Path is where the image of an id lies.
 func (w *Workspaces) Path(id string) string { return filepath.Join(w.Dir, id+imageSuffix) }
 
+// Size is what the image of an id takes on disk; 0 if there is none.
+func (w *Workspaces) Size(id string) int64 {
+	var st unix.Stat_t
+	if ValidID(id) != nil || unix.Stat(w.Path(id), &st) != nil {
+		return 0
+	}
+	return st.Blocks * 512
+}
+
 // Remove deletes an image for good; a missing one is no error, an attached one is ErrLocked.
 func (w *Workspaces) Remove(id string) error {
 	if err := ValidID(id); err != nil {

@@ -184,3 +184,16 @@ func deleteShortKeys(ctx context.Context, tx db.Tx, now, life int64) error {
 	_, err := tx.NewDelete().Model((*keyRow)(nil)).Where("expires_at <= ? AND expires_at - created_at <= ?", now, life).Exec(ctx)
 	return err
 }
+
+// AppNames maps the ids of all apps to their names, for the operator.
+func AppNames(ctx context.Context, d *db.DB) (map[string]string, error) {
+	var rows []appRow
+	if err := d.Read().NewSelect().Model(&rows).Column("id", "name").Scan(ctx); err != nil {
+		return nil, db.Err(err)
+	}
+	out := make(map[string]string, len(rows))
+	for _, r := range rows {
+		out[r.ID] = r.Name
+	}
+	return out, nil
+}

@@ -46,6 +46,8 @@ type Options struct {
 	// SelfTest makes one sandbox with the driver that would serve and runs
 	// a command in it. Nil leaves the check out.
 	SelfTest func(context.Context) error
+	// Largest names who keeps most on the disk of Data; it is asked when that fills up. Nil leaves it out.
+	Largest func(context.Context) (string, error)
 	// Runsc is the path of gVisor's program; if empty, it is looked for as serving does.
 	Runsc string
 	// TryGVisor makes one sandbox with the gvisor driver. Nil leaves that out.

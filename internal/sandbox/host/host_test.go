@@ -80,6 +80,21 @@ func TestDiskFailsWhereOnlyReadsWouldBeServed(t *testing.T) {
 	}
 }
 
+func TestDiskThatFillsUpNamesWhoFillsIt(t *testing.T) {
+	t.Parallel()
+	o := Options{Largest: func(context.Context) (string, error) { return "office 3 GiB", nil }}
+	if c := nameLargest(t.Context(), o, judgeDisk("/", 100, 15, 100, 50)); !strings.Contains(c.Means, "largest apps: office 3 GiB") {
+		t.Errorf("means %q", c.Means)
+	}
+	if c := nameLargest(t.Context(), o, judgeDisk("/", 100, 50, 100, 50)); strings.Contains(c.Means, "office") {
+		t.Errorf("a disk with room: %q", c.Means)
+	}
+	o.Largest = func(context.Context) (string, error) { return "", errors.New("no database") }
+	if c := nameLargest(t.Context(), o, judgeDisk("/", 100, 5, 100, 50)); c.Status != Fail || !strings.Contains(c.Means, "no database") {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestMemoryKeepsAReserve(t *testing.T) {
 	t.Parallel()
 	meminfo := func(available string) string {

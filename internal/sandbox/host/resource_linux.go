@@ -52,14 +52,29 @@ func meminfoBytes(meminfo, key string) int64 {
 	return 0
 }
 
-func probeDisk(_ context.Context, o Options) Check {
+func probeDisk(ctx context.Context, o Options) Check {
 	dir := existingParent(o.Data)
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fail(dir+": "+err.Error(), "the data folder cannot be used", "airlock serve --data DIR")
 	}
 	block := uint64(st.Bsize)
-	return judgeDisk(dir, int64(st.Blocks*block), int64(st.Bavail*block), int64(st.Files), int64(st.Ffree))
+	return nameLargest(ctx, o, judgeDisk(dir, int64(st.Blocks*block), int64(st.Bavail*block), int64(st.Files), int64(st.Ffree)))
+}
+
+// nameLargest adds to the check of a disk that fills up who fills it.
+func nameLargest(ctx context.Context, o Options, c Check) Check {
+	if c.Status == OK || o.Largest == nil {
+		return c
+	}
+	who, err := o.Largest(ctx)
+	if err != nil {
+		who = "not known: " + err.Error()
+	}
+	if who != "" {
+		c.Means += "; largest apps: " + who
+	}
+	return c
 }
 
 func judgeDisk(dir string, total, free, inodes, inodesFree int64) Check {
