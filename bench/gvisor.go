@@ -87,6 +87,7 @@ func gvisorRows(ctx context.Context, l *lab, o options) (rows []result) {
 	measures := []func() ([]result, error){
 		func() ([]result, error) { return gvisorCreate(ctx, l, o, bare) },
 		func() ([]result, error) { return gvisorCommand(ctx, l, o, bare) },
+		func() ([]result, error) { return poolRows(ctx, l, o) },
 		func() ([]result, error) { return idleMemory(ctx, l, 18) },
 		func() ([]result, error) { return manyLive(ctx, l, o.gvisorLive) },
 		func() ([]result, error) { return leaks(ctx, l, max(1, o.cycles/20)) },

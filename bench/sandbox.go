@@ -85,7 +85,7 @@ var echo = []string{"/bin/echo", "hi"}
 func sandboxRows(ctx context.Context, l *lab, o options) []result {
 	var rows []result
 	for _, measure := range []func(context.Context, *lab, options) ([]result, error){
-		coldCreate, attachExisting, liveCommand,
+		coldCreate, attachExisting, liveCommand, poolRows,
 		func(ctx context.Context, l *lab, _ options) ([]result, error) { return idleMemory(ctx, l, 3) },
 		func(ctx context.Context, l *lab, o options) ([]result, error) { return manyLive(ctx, l, o.live) },
 		func(ctx context.Context, l *lab, o options) ([]result, error) { return idleDisk(ctx, l, o.idle) },
