@@ -1,16 +1,11 @@
 """The fork server. See the package comment of python.go; cell.py stands above this text."""
 
 
-def _airlock_renew(environment):
-    """Undo in a child what must differ from its siblings, and what the fork
-    server had set for itself alone. Each part counts only if it was imported."""
+def _airlock_renew():
+    """Undo in a child what must differ from its siblings. Each part counts only
+    if it was imported."""
     import os
     import sys
-
-    os.environb.clear()
-    for pair in environment:
-        key, _, value = pair.partition(b"=")
-        os.environb[key] = value
 
     def loaded(name):
         return sys.modules.get(name)
@@ -25,15 +20,26 @@ def _airlock_renew(environment):
         tempfile._name_sequence = tempfile.tempdir = None
     if process := loaded("multiprocessing.process"):
         process.current_process().authkey = os.urandom(32)
-    if site := loaded("site"):
-        site.USER_BASE = site.USER_SITE = None
-        site.getusersitepackages()
     if matplotlib := loaded("matplotlib"):
         # They remember the folders of the fork server.
         for found in (matplotlib.get_configdir, matplotlib.get_cachedir):
             for name, cell in zip(found.__code__.co_freevars, found.__closure__ or ()):
                 if name == "called":
                     cell.cell_contents = False
+
+
+def _airlock_settle(environment):
+    """Take the environment of the code in place of the fork server's."""
+    import os
+    import sys
+
+    os.environb.clear()
+    for pair in environment:
+        key, _, value = pair.partition(b"=")
+        os.environb[key] = value
+    if site := sys.modules.get("site"):
+        site.USER_BASE = site.USER_SITE = None
+        site.getusersitepackages()
     threads = int(os.environ.get("OPENBLAS_NUM_THREADS") or 1)
     if threads > 1:
         _airlock_threads(threads)
@@ -50,6 +56,52 @@ def _airlock_threads(n):
         for name in ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_"):
             if hasattr(library, name):
                 getattr(library, name)(n)
+
+
+def _airlock_leaver():
+    """What ends a fresh child: everything that an interpreter does at its end,
+    but for what the fork server has imported. To free all that would copy all of
+    it first, which costs many times what a small cell does."""
+    import atexit
+    import gc
+    import os
+    import sys
+    import threading
+    import traceback
+
+    inherited = set(sys.modules)
+
+    def each(step, *args):
+        try:
+            step(*args)
+        except BaseException:
+            try:
+                traceback.print_exc()
+            except Exception:  # the cell has closed or broken the stream
+                pass
+
+    def clear(names):
+        """As the interpreter clears a module: first what is private to it."""
+        for private in (True, False):
+            for name in list(names):
+                if name != "__builtins__" and (not private or name[0] == "_" != name[1:2]):
+                    names[name] = None
+
+    def leave(code, names):
+        each(threading._shutdown)
+        each(atexit._run_exitfuncs)
+        each(clear, names)
+        for name in reversed([name for name in sys.modules if name not in inherited]):
+            each(lambda: clear(vars(sys.modules[name])))
+        each(gc.collect)
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            try:
+                stream.flush()
+            except Exception:  # there is none, or it is closed
+                pass
+        os._exit(code)
+
+    return leave
 
 
 def _airlock_serve():
@@ -81,23 +133,25 @@ def _airlock_serve():
         except (ImportError, OSError, AttributeError):
             pass
 
-    def receive(n):
+    def receive(stream, n):
         buf = bytearray()
         while len(buf) < n:
-            part = control.recv(n - len(buf))
+            part = stream.recv(n - len(buf))
             if not part:
-                os._exit(0)  # the guest is gone
+                os._exit(0)  # the other side is gone
             buf += part
         return bytes(buf)
 
-    def next_order():
-        """An order: four descriptors beside its length, then the environment."""
-        head, fds, _, _ = socket.recv_fds(control, 4, 4)
-        if not head:
-            os._exit(0)
-        head += receive(4 - len(head))
-        body = receive(struct.unpack(">I", head)[0])
-        return [pair for pair in body.split(b"\0") if pair], fds
+    def next_order(stream):
+        """An order: descriptors beside its length, then the environment. One
+        without descriptors asks for a child ahead of time."""
+        head, fds, _, _ = socket.recv_fds(stream, 4, 4)
+        head += receive(stream, 4 - len(head))
+        return receive(stream, struct.unpack(">I", head)[0]), fds
+
+    def pass_on(stream, body, fds):
+        head = struct.pack(">I", len(body))
+        stream.sendall(head[socket.send_fds(stream, [head], fds):] + body)
 
     def say(**message):
         body = json.dumps(message).encode()
@@ -117,45 +171,60 @@ def _airlock_serve():
             if thread is not threading.current_thread():
                 thread.join(10)
 
-    def become(fds, environment):
-        """The child that is going to run cells."""
+    def become(orders):
+        """The child: it makes itself different and waits for its order."""
+        control.close()
         os.setsid()
+        _airlock_renew()
+        for name in names:  # touches what the first cell is going to touch
+            name in sys.modules and importlib.import_module(name)
+        body, fds = next_order(orders)
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in fds]
         for low, fd in enumerate(high):
             os.dup2(fd, low)
+        orders.close()
         os.closerange(4, 1 << 16)
-        os.chdir(home)
+        try:
+            os.chdir(home)
+        except OSError:
+            os._exit(1)  # a cold one will say why
         dumpable(1)
-        _airlock_renew(environment)
+        _airlock_settle(pair for pair in body.split(b"\0") if pair)
         gc.enable()
 
-    def fork(fds, environment):
-        """Fork twice, so that the guest and not this process is the parent.
-        The pid is 0 in the child and negative if there is none."""
+    def fork():
+        """Fork twice, so that the guest and not this process is the parent. The
+        pid is 0 in the child; without one it is negative."""
+        ours, theirs = socket.socketpair()
         r, w = os.pipe()
+        pid = -1
         try:
             between = os.fork()
+            if between == 0:
+                inner = os.fork()
+                if inner == 0:
+                    ours.close()
+                    os.close(r)
+                    os.close(w)
+                    become(theirs)
+                    return 0, None
+                os.write(w, struct.pack("i", inner))
+                os._exit(0)
         except OSError:
-            os.close(r)
-            os.close(w)
-            return -1
-        if between == 0:
-            try:
-                pid = os.fork()
-            except OSError:
+            if os.getpid() != server:
                 os._exit(1)
-            if pid == 0:
-                become(fds, environment)
-                return 0
-            os.write(w, struct.pack("i", pid))
-            os._exit(0)
+            between = 0
         os.close(w)
+        theirs.close()
         answer = os.read(r, 4)
         os.close(r)
-        os.waitpid(between, 0)
-        return struct.unpack("i", answer)[0] if len(answer) == 4 else -1
+        if between:
+            os.waitpid(between, 0)
+        if len(answer) == 4:
+            pid = struct.unpack("i", answer)[0]
+        return pid, ours
 
-    home, names = sys.argv[1], sys.argv[2:]
+    home, names, server = sys.argv[1], sys.argv[2:], os.getpid()
     dumpable(0)
     preload(names)
     tasks = len(os.listdir("/proc/self/task"))
@@ -166,16 +235,32 @@ def _airlock_serve():
     gc.collect()
     gc.disable()
     gc.freeze()
+    # One child waits for the next order, so that no cell waits for a fork.
+    pid, orders = fork()
+    if pid == 0:
+        return
     say(t="ready")
     while True:
-        environment, fds = next_order()
-        pid = fork(fds, environment)
-        if pid == 0:
-            return
+        body, fds = next_order(control)
+        for _ in range(2):
+            if pid > 0 and fds:
+                try:
+                    pass_on(orders, body, fds)
+                    break
+                except OSError:  # it has been killed meanwhile
+                    pid = -1
+            if pid <= 0:
+                if orders is not None:
+                    orders.close()
+                pid, orders = fork()
+                if pid == 0:
+                    return
         for fd in fds:
             os.close(fd)
-        say(t="forked", pid=pid)
+        if fds:
+            say(t="forked", pid=pid)
+            pid = -1
 
 
 _airlock_serve()
-_airlock_main()
+_airlock_main(_airlock_leaver())

@@ -14,7 +14,7 @@
 // alive. A child takes its environment and streams from the guest, draws new
 // randomness, and is from then on what a cold interpreter is, but that the
 // libraries are imported. Hash seed and addresses are those of its fork server,
-// of which each sandbox has its own.
+// of which each sandbox has its own. One child is always forked ahead of its cell.
 package python
 
 import _ "embed"

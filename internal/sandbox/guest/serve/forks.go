@@ -47,7 +47,7 @@ type forkServer struct {
 	proc   *proc
 	family *family
 	ctl    *os.File
-	ready  chan struct{} // closed when it has imported everything
+	ready  chan struct{} // closed when it has imported everything and a child waits
 	said   chan message  // answers to orders; closed when it no longer speaks
 }
 
@@ -129,6 +129,8 @@ func (f *forks) drop() {
 	f.cur = nil
 	f.s.procs.signal(fs.proc, false, syscall.SIGKILL)
 	<-fs.proc.done
+	// With the child that waits for an order.
+	fs.family.kill(fs.proc)
 	fs.ctl.Close()
 	for range fs.said {
 	}
@@ -238,6 +240,24 @@ func (f *forks) fork() *interp {
 	return in
 }
 
+// prepare has the next interpreter forked before it is asked for. A fork server
+// that is at something else forks it when it is.
+func (f *forks) prepare(of *family) {
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	default:
+		return
+	}
+	fs := f.cur
+	if fs == nil || fs.family != of || fs.proc.ended() || !fs.isReady() || !of.alone(fs.proc) {
+		return
+	}
+	if fs.send(nil, "") != nil {
+		f.fail()
+	}
+}
+
 // order has an interpreter forked and adopts it.
 func (f *forks) order(fs *forkServer, files []*os.File) *proc {
 	f.s.procs.expect()
@@ -259,8 +279,9 @@ func (f *forks) order(fs *forkServer, files []*os.File) *proc {
 	return nil
 }
 
-// send gives the fork server four descriptors and the environment. It does not
-// block for longer than forkLimit.
+// send gives the fork server four descriptors and the environment, or nothing,
+// which asks for a child ahead of time. It does not block for longer than
+// forkLimit.
 func (fs *forkServer) send(files []*os.File, environment string) error {
 	if err := fs.ctl.SetWriteDeadline(time.Now().Add(forkLimit)); err != nil {
 		return err
@@ -274,16 +295,20 @@ func (fs *forkServer) send(files []*os.File, environment string) error {
 		return err
 	}
 	var serr error
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(environment)))
 	err = conn.Write(func(fd uintptr) bool {
 		// Four bytes go whole or not at all.
-		_, serr = unix.SendmsgN(int(fd), head, unix.UnixRights(fds...), nil, 0)
+		_, serr = unix.SendmsgN(int(fd), head, rights, nil, 0)
 		return !errors.Is(serr, unix.EAGAIN)
 	})
 	if err == nil {
 		err = serr
 	}
-	if err == nil {
+	if err == nil && environment != "" {
 		_, err = fs.ctl.WriteString(environment)
 	}
 	return err

@@ -236,4 +236,7 @@ func (in *interp) release() {
 	for range in.said {
 	}
 	in.family.leave(in.proc)
+	if in.forked {
+		in.s.forks.prepare(in.family)
+	}
 }
