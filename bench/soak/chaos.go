@@ -106,7 +106,7 @@ func killGuests(_ context.Context, w *world, rng *rand.Rand) error {
 	return nil
 }
 
-// guests are the processes of our sandboxes that are the first of their pid namespace, or run the kernel of one.
+// guests are the first processes of our sandboxes.
 func (w *world) guests() []int {
 	files, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
@@ -132,11 +132,11 @@ func (w *world) guests() []int {
 	return pids
 }
 
-// isFirst: the last number of NSpid is the pid in the innermost namespace.
+// isFirst: NSpid is the pid on the host, then that in the sandbox. What lies deeper is the inside of a gVisor.
 func isFirst(status string) bool {
 	for line := range strings.Lines(status) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "NSpid:" {
-			return fields[len(fields)-1] == "1"
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "NSpid:" {
+			return fields[2] == "1"
 		}
 	}
 	return false

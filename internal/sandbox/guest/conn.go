@@ -35,6 +35,9 @@ type Options struct {
 	// the sandbox. It is read before each call and after one that died of
 	// signal 9. It must be safe for concurrent use.
 	OOMCount func() int64
+	// OOMUnseen is set where code inside cannot tell such a kill: whatever a
+	// call reports that went on meanwhile, memory ended it.
+	OOMUnseen bool
 	// Preload names the Python modules that the fork server imports; without
 	// any there is none, and every interpreter starts cold.
 	Preload []string
@@ -44,6 +47,7 @@ type Options struct {
 type Conn struct {
 	rw    io.ReadWriteCloser
 	oom   func() int64
+	blind bool // Options.OOMUnseen
 	w     *Writer
 	heard atomic.Int64 // frames received, for liveness
 
@@ -61,7 +65,7 @@ type Conn struct {
 // SetWriteDeadline it is used to notice a guest that no longer reads.
 func NewConn(rw io.ReadWriteCloser, opts Options) *Conn {
 	c := &Conn{
-		rw: rw, oom: opts.OOMCount, w: NewWriter(rw),
+		rw: rw, oom: opts.OOMCount, blind: opts.OOMUnseen, w: NewWriter(rw),
 		ready: make(chan struct{}), done: make(chan struct{}),
 		calls: map[uint64]*call{},
 	}

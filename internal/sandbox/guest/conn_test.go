@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,6 +158,42 @@ func TestThreat16HostileGuestEndsTheConnection(t *testing.T) {
 			}
 			if !errors.Is(c.Err(), tt.want) {
 				t.Errorf("connection: %v", c.Err())
+			}
+		})
+	}
+}
+
+func TestOutOfMemoryIsToldByWhatTheKernelCounted(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		kills  int64 // during the call
+		unseen bool
+		exit   Exit
+		want   bool
+	}{
+		{"killed and counted", 1, false, Exit{Code: 137, Signal: 9}, true},
+		{"a shell tells of its child", 1, false, Exit{Code: 137}, true},
+		{"killed by somebody else", 0, false, Exit{Code: 137, Signal: 9}, false},
+		{"another process was killed", 1, false, Exit{Code: 3}, false},
+		{"its end tells nothing", 1, true, Exit{Code: 0}, true},
+		{"nothing was killed", 0, true, Exit{Code: 0}, false},
+		{"the time limit outranks it", 1, true, Exit{Code: 124, TimedOut: true}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var kills atomic.Int64
+			c, d := connect(t, Options{OOMCount: kills.Load, OOMUnseen: tt.unseen})
+			go func() {
+				f := d.expect(TypeExec)
+				go d.swallow()
+				kills.Add(tt.kills)
+				d.send(&Frame{Type: TypeExit, ID: f.ID, Exit: &tt.exit})
+			}()
+			res, err := c.Exec(t.Context(), Command{Shell: "x", Timeout: time.Minute})
+			if err != nil || res.OOM != tt.want || res.OOM && res.Code != 137 {
+				t.Errorf("got %+v, %v", res, err)
 			}
 		})
 	}

@@ -267,8 +267,11 @@ func (fl *follower) result(e *Exit) Result {
 		CPU: e.CPU, Wall: e.Wall, MaxRSS: e.MaxRSS, LeftRunning: e.Left,
 		Written: fl.got[0] + fl.got[1] + e.Dropped[0] + e.Dropped[1],
 	}
-	if r.Signal == 9 || r.Code == 137 {
+	if r.Signal == 9 || r.Code == 137 || fl.c.blind {
 		r.OOM = !r.TimedOut && !r.Canceled && fl.c.oomCount() > fl.oomAt
+	}
+	if r.OOM && fl.c.blind {
+		r.Code, r.Signal = 137, 9
 	}
 	return r
 }
