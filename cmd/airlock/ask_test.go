@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"sync"
 	"testing"
 	"time"
@@ -281,9 +282,9 @@ func TestInterruptedAskIsContinuedFromWhatIsWhole(t *testing.T) {
 func TestRefusedAskLeavesTheLastConversationAlone(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	refuse := false
+	var refuse atomic.Bool
 	f := fake(t, "one", func(w http.ResponseWriter, _ *http.Request) {
-		if refuse {
+		if refuse.Load() {
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"invalid_request_error","message":"No."}}`)
 			return
@@ -293,11 +294,11 @@ func TestRefusedAskLeavesTheLastConversationAlone(t *testing.T) {
 	if _, stderr, code := f.run(t, state, "ask", "hello"); code != 0 {
 		t.Fatal(stderr)
 	}
-	refuse = true
+	refuse.Store(true)
 	if _, stderr, code := f.run(t, state, "ask", "nonsense"); code != 1 || stderr != "airlock: No.\n" {
 		t.Errorf("exit code %d: %q", code, stderr)
 	}
-	refuse = false
+	refuse.Store(false)
 	if _, stderr, code := f.run(t, state, "ask", "-c", "again"); code != 0 {
 		t.Fatal(stderr)
 	}
