@@ -23,8 +23,8 @@
 //
 // # Goroutines
 //
-// This package starts none that outlives its call; a call may destroy the sandbox it has condemned before it returns. Drivers list
-// theirs in their own package comment; guest.Conn has a reader and a writer.
+// Pool.run, from Start to Stop, makes and destroys the members of a pool. Nothing else outlives its call; a call may
+// destroy the sandbox it has condemned before it returns. Drivers list theirs in their own package comment; guest.Conn has a reader and a writer.
 //
 // # Files
 //
@@ -33,5 +33,5 @@
 // same on pure v2, cgroup_group_linux.go the group of one sandbox, cgroup_usage_linux.go its counters; sweep_linux.go what
 // a crash leaves; workspace.go and workspace_linux.go images, workspace_template_linux.go how a blank one is made,
 // workspace_attach_linux.go how one is mounted, workspace_folders_linux.go how a sandbox gets its folders,
-// workspace_repair_linux.go how one is mended; lock_linux.go file locks; rights.go what a server must be allowed to do.
+// workspace_repair_linux.go how one is mended; lock_linux.go file locks; pool.go sandboxes kept ready; rights.go what a server must be allowed to do.
 package sandbox
