@@ -8,8 +8,9 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
 need_root "make test-v2"
-# Rows and rules about limits, their reports, killing and freezing; cgroups differ in nothing else.
-threats='T(01|02|03|09|11|12|42|43|44|45|47|51|52|53|57)|T39'
+# Rows and rules about limits, their reports, killing and freezing; cgroups differ in nothing else. Row 12 makes 10,000
+# processes, for which emulation is too slow.
+threats='T(01|02|03|09|11|42|43|44|45|47|51|52|53|57)|T39'
 pattern=${1:-"^(TestConformance|TestThreats)$/^native$/^(Frozen|Limits|CPULimit|Usage|Destroy|Close|Sweep|Many|Outcomes|Blank|Workspace|Canceled|$threats)"}
 limit=${AIRLOCK_V2_LIMIT:-900} # seconds that the machine may run
 work=$PWD/bin/v2
