@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"os/signal"
 
 	"github.com/airlock-sandbox/airlock/internal/server"
 	"github.com/airlock-sandbox/airlock/internal/server/servertest"

@@ -76,9 +76,11 @@ var steps = []struct {
 	name string
 	run  func(*box, context.Context) error
 }{
-	{"append", (*box).append}, {"append", (*box).append},
+	{"append", (*box).append},
+	{"append", (*box).append},
 	{"put", (*box).put},
-	{"read", (*box).read}, {"read", (*box).read},
+	{"read", (*box).read},
+	{"read", (*box).read},
 	{"set a variable", (*box).setX},
 	{"read a variable", (*box).readX},
 	{"output file", (*box).output},

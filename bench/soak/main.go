@@ -74,4 +74,4 @@ func run(ctx context.Context, o options) (err error) {
 }
 
 // random gives each worker its own choices.
-func (o options) random(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(o.seed, stream)) }
+func (o options) random(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(o.seed, stream)) } //nolint:gosec // choices, no secrets

@@ -12,8 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync/atomic"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 

@@ -60,7 +60,7 @@ func bundleOf(spec sandbox.Spec) ([]byte, error) {
 			Env: []string{"GOMAXPROCS=1"}, Cwd: "/", NoNewPrivs: true, Rlimits: rlimits(spec.Limits),
 			Capabilities: map[string][]string{"bounding": startCapabilities, "effective": startCapabilities, "permitted": startCapabilities},
 		},
-		Mounts: mounts(spec),
+		Mounts: mounts(),
 	}
 	for _, ns := range []string{"pid", "network", "ipc", "uts", "mount"} {
 		b.Linux.Namespaces = append(b.Linux.Namespaces, map[string]string{"type": ns})
@@ -72,7 +72,7 @@ func bundleOf(spec sandbox.Spec) ([]byte, error) {
 	return text, nil
 }
 
-func mounts(spec sandbox.Spec) []mount {
+func mounts() []mount {
 	bind := func(to, from, mode string) mount {
 		return mount{Destination: to, Type: "bind", Source: from, Options: []string{"bind", mode, "nosuid", "nodev"}}
 	}

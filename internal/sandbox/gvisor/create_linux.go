@@ -191,7 +191,7 @@ func (i *instance) confine(rw *stream) error {
 	}
 	defer userns.Close()
 	mounts, err := i.mounts(int(userns.Fd()))
-	defer mounts.Close()
+	defer mounts.Close() //nolint:staticcheck // also on failure: it holds those made before
 	if err != nil {
 		return err
 	}

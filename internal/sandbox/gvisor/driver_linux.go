@@ -59,7 +59,7 @@ func New(host sandbox.Host, o Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{host: host, platform: o.Platform}
-	d.version = sync.OnceValues(func() (string, error) { return VersionOf(context.Background(), path) })
+	d.version = sync.OnceValues(func() (string, error) { return VersionOf(context.Background(), path) }) //nolint:forbidigo // asked once for all; VersionOf has a limit of its own
 	if d.cgroups, err = sandbox.NewCgroups(host); err != nil {
 		return nil, err
 	}

@@ -142,7 +142,7 @@ func (i *instance) confine(sock *net.UnixConn, spec sandbox.Spec) error {
 	}
 	defer userns.Close()
 	mounts, err := buildMounts(spec, int(userns.Fd()))
-	defer mounts.Close()
+	defer mounts.Close() //nolint:staticcheck // also on failure: it holds those made before
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,7 @@ func (e *AnswerError) Error() string { return e.Text }
 
 // Status of an AnswerError in err, -1 if there is none.
 func Status(err error) int {
-	var answer *AnswerError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*AnswerError](err); ok {
 		return answer.Status
 	}
 	return -1

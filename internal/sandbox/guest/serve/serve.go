@@ -126,15 +126,13 @@ func (s *server) dispatch(f *guest.Frame) error {
 
 // operation returns what a frame asks for, or nil if it is malformed.
 func (s *server) operation(f *guest.Frame) func(*call) *guest.Frame {
-	switch f.Type {
-	case guest.TypeSync:
-		return s.sync
-	case guest.TypeWarm:
-		return s.forks.warm
-	case guest.TypeRest:
-		return s.forks.rest
-	}
 	switch {
+	case f.Type == guest.TypeSync:
+		return s.sync
+	case f.Type == guest.TypeWarm:
+		return s.forks.warm
+	case f.Type == guest.TypeRest:
+		return s.forks.rest
 	case f.Type == guest.TypeExec && f.Exec != nil:
 		return func(k *call) *guest.Frame { return s.exec(k, f.Exec) }
 	case f.Type == guest.TypeCell && f.Cell != nil:
