@@ -2,6 +2,7 @@ package container_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ func pooled(t *testing.T, e *containertest.Env) *sandbox.Pool {
 	p := &sandbox.Pool{
 		Driver: e.Driver, Workspaces: e.Workspaces, Size: 1, Every: 5 * time.Millisecond,
 		Default: func() (sandbox.Class, error) { return e.Class("") },
+		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	e.Pool = p
 	p.Start(t.Context())
@@ -31,13 +33,15 @@ func pooled(t *testing.T, e *containertest.Env) *sandbox.Pool {
 
 func fill(t *testing.T, p *sandbox.Pool) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for p.Ready() < p.Size {
 		select {
 		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatal("the pool stays empty")
+		case <-ctx.Done():
+			t.Fatal("the pool stays empty, see its log; a guest of another build does that, too: make guest")
 		}
 	}
 }

@@ -129,24 +129,27 @@ func TestCase56TimeoutAnswersInTime(t *testing.T) {
 func TestCase57TimeoutReturnsPartialOutput(t *testing.T) {
 	t.Parallel()
 	g := start(t, guest.Options{})
-	o := g.run(t, guest.Command{Shell: "printf partial; printf trouble >&2; sleep 50", Timeout: 300 * time.Millisecond})
+	o := g.run(t, guest.Command{Shell: "printf partial; printf trouble >&2; sleep 50", Timeout: settled})
 	if !o.TimedOut || o.out != "partial" || o.err != "trouble" {
 		t.Errorf("got %+v", o)
 	}
 }
 
+// settled is a time limit by which a shell has set its traps and said its word, on a busy machine too.
+const settled = 3 * time.Second
+
 func TestTimeoutGivesTermFirstAndKillsWhoIgnoresIt(t *testing.T) {
 	t.Parallel()
 	g := start(t, guest.Options{})
-	o := g.run(t, guest.Command{Shell: "trap 'echo cleaned; exit 9' TERM; echo up; sleep 100 & wait", Timeout: 300 * time.Millisecond})
+	o := g.run(t, guest.Command{Shell: "trap 'echo cleaned; exit 9' TERM; echo up; sleep 100 & wait", Timeout: settled})
 	if !o.TimedOut || o.out != "up\ncleaned\n" || o.Code != 9 || o.Signal != 0 {
 		t.Errorf("one that cleans up: %+v", o)
 	}
-	o = g.run(t, guest.Command{Shell: "trap '' TERM; (trap '' TERM; setsid sleep 300) & sleep 300", Timeout: 100 * time.Millisecond})
+	o = g.run(t, guest.Command{Shell: "trap '' TERM; (trap '' TERM; setsid sleep 300) & sleep 300", Timeout: settled})
 	if !o.TimedOut || o.Signal != 9 || o.Code != 137 || o.OOM {
 		t.Errorf("one that ignores it: %+v", o)
 	}
-	o = g.run(t, guest.Command{Shell: "kill -STOP $$", Timeout: 100 * time.Millisecond})
+	o = g.run(t, guest.Command{Shell: "kill -STOP $$", Timeout: settled})
 	if !o.TimedOut || o.Signal != 9 {
 		t.Errorf("one that stops itself: %+v", o)
 	}
@@ -272,7 +275,7 @@ func TestCase68OutcomesAreDistinct(t *testing.T) {
 		{"memory", true, guest.Command{Shell: "kill -9 $$"}, guest.Result{Code: 137, Signal: 9, OOM: true}},
 		{"memory of a child", true, guest.Command{Shell: "sh -c 'kill -9 $$'"}, guest.Result{Code: 137, OOM: true}},
 		{"exit beside a memory kill", true, guest.Command{Shell: "exit 1"}, guest.Result{Code: 1}},
-		{"timeout", true, guest.Command{Shell: "trap '' TERM; while :; do :; done", Timeout: 50 * time.Millisecond}, guest.Result{Code: 137, Signal: 9, TimedOut: true}},
+		{"timeout", true, guest.Command{Shell: "trap '' TERM; while :; do :; done", Timeout: settled}, guest.Result{Code: 137, Signal: 9, TimedOut: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
