@@ -19,8 +19,9 @@ func startServer(t *testing.T, data string) *server {
 	t.Helper()
 	p, err := servertest.Start(t.Context(), servertest.Options{
 		Binary: os.Getenv("AIRLOCK_BIN"), Data: data,
-		// Idle sandboxes are not frozen here: their ticking is how a test sees that they live.
-		Env: []string{"AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_SANDBOX_DISK_BYTES=134217728"},
+		// Idle sandboxes are not frozen here: their ticking is how a test sees that they live. A pool would have new ones at
+		// once after the start, which are no leftovers.
+		Env: []string{"AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_SANDBOX_POOL=0", "AIRLOCK_SANDBOX_DISK_BYTES=134217728"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func TestPoolMembersAreWarmBlankAndUsedOnce(t *testing.T) {
 				t.Errorf("member %s, workspace %s", m.Sandbox.ID(), m.Workspace.ID)
 			}
 			seen[m.Sandbox.ID()], seen[m.Workspace.ID] = true, true
-			wantOutput(t, sh(t, b, "find /workspace /tmp /files -mindepth 1; hostname; pwd; touch used"), "/files/input\n/files/output\nairlock\n/workspace\n")
+			wantOutput(t, sh(t, b, "find /workspace /tmp /files -mindepth 1 | sort; hostname; pwd; touch used"), "/files/input\n/files/output\nairlock\n/workspace\n")
 			_, out := cell(t, b, "import sys; print('uuid' in sys.modules)")
 			wantOutput(t, out, "True\n")
 		}
