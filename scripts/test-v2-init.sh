@@ -20,8 +20,8 @@ service() { # service NAME
 run() { # run NAME ARGUMENTS...
   name=$1
   shift
-  mkdir -p "/v2/work/$name" && cd "/v2/work/$name" || exit
-  (service "$name" && TMPDIR="/v2/work/$name" exec "/v2/$name.test" -test.v -test.timeout 20m "$@") 2>&1
+  mkdir -p "/v2/scratch/$name" && cd "/v2/scratch/$name" || exit
+  (service "$name" && TMPDIR="/v2/scratch/$name" exec "/v2/$name.test" -test.v -test.timeout 20m "$@") 2>&1
   echo "v2: $name exit $?"
   for left in $(find "/sys/fs/cgroup" -mindepth 1 -type d -name 'airlock-*'); do echo "v2: $name left $left"; done
 }
