@@ -169,7 +169,7 @@ func firstCell(ctx context.Context, l *lab, o options, class sandbox.Class) ([]r
 
 // forkServerMemory is the proportional share of a member: its guest and its fork server.
 func forkServerMemory(ctx context.Context, l *lab, class sandbox.Class) ([]result, error) {
-	const many = 4
+	const many = 16
 	r := openReserve(ctx, l, many, class)
 	err := r.fill(ctx)
 	var total float64

@@ -16,7 +16,7 @@ import (
 func pooled(t *testing.T, e *containertest.Env) *sandbox.Pool {
 	t.Helper()
 	p := &sandbox.Pool{
-		Driver: e.Driver, Workspaces: e.Workspaces, Size: 1, Every: 5 * time.Millisecond,
+		Driver: e.Driver, Workspaces: e.Workspaces, Size: 1, Every: 5 * time.Millisecond, Pause: time.Millisecond,
 		Default: func() (sandbox.Class, error) { return e.Class("") },
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

@@ -144,14 +144,14 @@ func (g *Cgroup) LimitCPUs(cpus float64) error {
 // quota is in microseconds of a period; the kernel refuses less than one millisecond.
 func quota(cpus float64) int { return max(1000, int(math.Round(cpus*cpuPeriod))) }
 
-// SetBackground gives the group a quarter of the usual share of the processors, or the usual one.
+// SetBackground gives the group an eighth of the usual share of the processors, or the usual one.
 func (g *Cgroup) SetBackground(on bool) error {
 	dir, file, weight := g.dir("cpu"), "cpu.shares", 1024
 	if g.owner.mode == CgroupV2 {
 		dir, file, weight = g.v2, "cpu.weight", 100
 	}
 	if on {
-		weight /= 4
+		weight /= 8
 	}
 	return writeFile(dir, file, strconv.Itoa(weight))
 }

@@ -52,6 +52,8 @@ type Pool struct {
 	Admit func(ctx context.Context) error
 	// MaxAge of a member; 0 = 30 min.
 	MaxAge time.Duration
+	// Pause after a claim before the next member is made: whoever claimed has the processors for its first command; 0 = 0.5 s.
+	Pause time.Duration
 	// Every is how often members are looked at; 0 = 1 s.
 	Every time.Duration
 	// Now is the clock that a member's must agree with; nil = time.Now.
@@ -203,6 +205,9 @@ func (p *Pool) take(c Class) *Member {
 	for n, m := range p.ready {
 		if m.key == key && m.alive() {
 			p.ready = slices.Delete(p.ready, n, n+1)
+			if now := time.Now(); now.After(p.calm) { // not moved on by claims that follow each other
+				p.calm = now.Add(or(p.Pause, 500*time.Millisecond))
+			}
 			return m
 		}
 	}

@@ -32,7 +32,7 @@ func startPool(t *testing.T, e *Env, change func(*sandbox.Pool)) *sandbox.Pool {
 	t.Helper()
 	class := poolClass(e)
 	p := &sandbox.Pool{
-		Driver: e.Driver, Workspaces: e.Workspaces, Size: 2, Every: 5 * time.Millisecond,
+		Driver: e.Driver, Workspaces: e.Workspaces, Size: 2, Every: 5 * time.Millisecond, Pause: time.Millisecond,
 		Default: func() (sandbox.Class, error) { return class, nil }, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if change != nil {

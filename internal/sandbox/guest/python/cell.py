@@ -1,8 +1,9 @@
 """The resident interpreter for cells. See the package comment of python.go."""
 
 
-def _airlock_main(leave=None):
-    """Run cells. leave ends a fresh interpreter in place of sys.exit."""
+def _airlock_main(order=None, leave=None):
+    """Run cells. order returns when the descriptors are there, leave ends a
+    fresh interpreter in place of sys.exit; a cold interpreter has neither."""
     import ast
     import base64
     import fcntl
@@ -24,10 +25,6 @@ def _airlock_main(leave=None):
     def move(fd, low):
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, low)
 
-    control = socket.socket(fileno=move(3, 200))
-    os.close(3)
-    stdio = [move(fd, 210) for fd in (0, 1, 2)]
-    main_pid = os.getpid()
     running = False
     interrupted = False
 
@@ -38,9 +35,6 @@ def _airlock_main(leave=None):
             raise KeyboardInterrupt
         if os.getpid() != main_pid:
             raise KeyboardInterrupt
-
-    # A stop that comes between two cells must not end the interpreter.
-    signal.signal(signal.SIGINT, on_interrupt)
 
     def receive(n):
         buf = bytearray()
@@ -302,6 +296,15 @@ def _airlock_main(leave=None):
     sys.modules["__main__"] = module
     names = module.__dict__
     sys.argv = [""]
+    if order is not None:
+        execute("touched = [n for n in (1, 2)]", "<touch>", {})
+        order()
+    main_pid = os.getpid()
+    control = socket.socket(fileno=move(3, 200))
+    os.close(3)
+    stdio = [move(fd, 210) for fd in (0, 1, 2)]
+    # A stop that comes between two cells must not end the interpreter.
+    signal.signal(signal.SIGINT, on_interrupt)
     # Behind the library: a file of the user's that happens to be called like a
     # module must not break the module's other users.
     sys.path.append(os.getcwd())

@@ -34,15 +34,34 @@ def _airlock_settle(environment):
     import sys
 
     os.environb.clear()
-    for pair in environment:
-        key, _, value = pair.partition(b"=")
-        os.environb[key] = value
+    os.environb.update(environment)
     if site := sys.modules.get("site"):
         site.USER_BASE = site.USER_SITE = None
         site.getusersitepackages()
     threads = int(os.environ.get("OPENBLAS_NUM_THREADS") or 1)
     if threads > 1:
         _airlock_threads(threads)
+
+
+def _airlock_touch(environment):
+    """Do, before there is an order, a little of what a first cell does. Memory
+    that is shared with the fork server is copied, and code mapped, when it is
+    first used; where faults are dear, that is most of a small cell's time."""
+    import json
+    import sys
+
+    def run():
+        json.loads(json.dumps({"a": [1, "b"]}))
+        _airlock_settle(environment)
+        if numpy := sys.modules.get("numpy"):
+            numpy.arange(3.0).sum()
+        if pandas := sys.modules.get("pandas"):
+            str(pandas.DataFrame({"a": [1]}))
+
+    try:
+        run()
+    except Exception:  # a broken library breaks the cell that uses it
+        pass
 
 
 def _airlock_threads(n):
@@ -143,19 +162,16 @@ def _airlock_serve():
         return bytes(buf)
 
     def next_order(stream):
-        """An order: descriptors beside its length, then the environment. One
-        without descriptors asks for a child ahead of time."""
+        """An order: four descriptors beside its length, then the environment."""
         head, fds, _, _ = socket.recv_fds(stream, 4, 4)
         head += receive(stream, 4 - len(head))
         return receive(stream, struct.unpack(">I", head)[0]), fds
 
-    def pass_on(stream, body, fds):
-        head = struct.pack(">I", len(body))
-        stream.sendall(head[socket.send_fds(stream, [head], fds):] + body)
-
-    def say(**message):
+    def say(*fds, **message):
         body = json.dumps(message).encode()
-        control.sendall(struct.pack(">I", len(body)) + body)
+        body = struct.pack(">I", len(body)) + body
+        # The bytes beside descriptors are few enough to go at once.
+        control.sendall(body[socket.send_fds(control, [body], fds) if fds else 0 :])
 
     def preload(names):
         scratch = os.environ["MPLCONFIGDIR"] = tempfile.mkdtemp(dir="/dev/shm")
@@ -172,42 +188,46 @@ def _airlock_serve():
                 thread.join(10)
 
     def become(orders):
-        """The child: it makes itself different and waits for its order."""
+        """The child: it makes itself different, and returns what waits for its
+        order."""
         control.close()
         os.setsid()
+        _airlock_touch(dict(os.environb))
         _airlock_renew()
-        for name in names:  # touches what the first cell is going to touch
-            name in sys.modules and importlib.import_module(name)
-        body, fds = next_order(orders)
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in fds]
-        for low, fd in enumerate(high):
-            os.dup2(fd, low)
-        orders.close()
-        os.closerange(4, 1 << 16)
-        try:
-            os.chdir(home)
-        except OSError:
-            os._exit(1)  # a cold one will say why
-        dumpable(1)
-        _airlock_settle(pair for pair in body.split(b"\0") if pair)
-        gc.enable()
+
+        def order():
+            orders.sendall(b"\0")  # there is nothing left to do ahead of time
+            body, fds = next_order(orders)
+            high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in fds]
+            for low, fd in enumerate(high):
+                os.dup2(fd, low)
+            orders.close()
+            os.closerange(4, 1 << 16)
+            try:
+                os.chdir(home)
+            except OSError:
+                os._exit(1)  # a cold one will say why
+            dumpable(1)
+            _airlock_settle(dict(pair.split(b"=", 1) for pair in body.split(b"\0") if pair))
+            gc.enable()
+
+        return order
 
     def fork():
-        """Fork twice, so that the guest and not this process is the parent. The
-        pid is 0 in the child; without one it is negative."""
+        """Fork twice, so that the guest and not this process is the parent, and
+        tell the guest who it is and where it takes its order. Returns in the
+        child only if it was forked, with its order, and else None."""
         ours, theirs = socket.socketpair()
         r, w = os.pipe()
-        pid = -1
         try:
             between = os.fork()
             if between == 0:
                 inner = os.fork()
                 if inner == 0:
+                    for end in (r, w):
+                        os.close(end)
                     ours.close()
-                    os.close(r)
-                    os.close(w)
-                    become(theirs)
-                    return 0, None
+                    return become(theirs)
                 os.write(w, struct.pack("i", inner))
                 os._exit(0)
         except OSError:
@@ -220,9 +240,9 @@ def _airlock_serve():
         os.close(r)
         if between:
             os.waitpid(between, 0)
-        if len(answer) == 4:
-            pid = struct.unpack("i", answer)[0]
-        return pid, ours
+        if len(answer) == 4 and ours.recv(1):
+            say(ours.fileno(), t="forked", pid=struct.unpack("i", answer)[0])
+        ours.close()
 
     home, names, server = sys.argv[1], sys.argv[2:], os.getpid()
     dumpable(0)
@@ -235,32 +255,12 @@ def _airlock_serve():
     gc.collect()
     gc.disable()
     gc.freeze()
-    # One child waits for the next order, so that no cell waits for a fork.
-    pid, orders = fork()
-    if pid == 0:
-        return
-    say(t="ready")
+    # One child waits for its order, so that no cell waits for a fork. The guest
+    # asks for the next one with a byte.
     while True:
-        body, fds = next_order(control)
-        for _ in range(2):
-            if pid > 0 and fds:
-                try:
-                    pass_on(orders, body, fds)
-                    break
-                except OSError:  # it has been killed meanwhile
-                    pid = -1
-            if pid <= 0:
-                if orders is not None:
-                    orders.close()
-                pid, orders = fork()
-                if pid == 0:
-                    return
-        for fd in fds:
-            os.close(fd)
-        if fds:
-            say(t="forked", pid=pid)
-            pid = -1
+        if order := fork():
+            return order
+        receive(control, 1)
 
 
-_airlock_serve()
-_airlock_main(_airlock_leaver())
+_airlock_main(_airlock_serve(), _airlock_leaver())

@@ -208,6 +208,7 @@ func (c *cellRun) wait() {
 func (c *cellRun) ends(timer <-chan time.Time, canceled <-chan struct{}) bool {
 	said := c.in.said
 	var mute <-chan time.Time
+	late := c.lateBegin()
 	for {
 		if c.done && !c.spec.Fresh {
 			return true
@@ -228,6 +229,11 @@ func (c *cellRun) ends(timer <-chan time.Time, canceled <-chan struct{}) bool {
 			c.hear(m)
 		case <-mute:
 			c.in.kill()
+		case <-late:
+			if !c.begun {
+				c.in.kill()
+			}
+			late = nil
 		case <-c.in.proc.done:
 			c.hearRest()
 			return true
@@ -237,6 +243,15 @@ func (c *cellRun) ends(timer <-chan time.Time, canceled <-chan struct{}) bool {
 			return false
 		}
 	}
+}
+
+// lateBegin fires when a forked interpreter should long have begun its first
+// cell: code may have stopped it while it waited.
+func (c *cellRun) lateBegin() <-chan time.Time {
+	if !c.in.forked || c.in.cells > 1 {
+		return nil
+	}
+	return time.After(forkLimit)
 }
 
 // hearRest takes the messages that were sent before the end.

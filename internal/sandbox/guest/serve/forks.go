@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -48,7 +49,14 @@ type forkServer struct {
 	family *family
 	ctl    *os.File
 	ready  chan struct{} // closed when it has imported everything and a child waits
-	said   chan message  // answers to orders; closed when it no longer speaks
+	next   chan *child   // the child that waits; closed when the fork server no longer speaks
+}
+
+// child is an interpreter that has been forked ahead of its cell and waits for
+// its order: streams and environment.
+type child struct {
+	proc *proc
+	ctl  *os.File
 }
 
 func newForks(s *server) *forks { return &forks{s: s, turn: make(chan struct{}, 1)} }
@@ -129,10 +137,11 @@ func (f *forks) drop() {
 	f.cur = nil
 	f.s.procs.signal(fs.proc, false, syscall.SIGKILL)
 	<-fs.proc.done
-	// With the child that waits for an order.
+	// With the child that waits.
 	fs.family.kill(fs.proc)
 	fs.ctl.Close()
-	for range fs.said {
+	for c := range fs.next {
+		c.ctl.Close()
 	}
 	fs.family.leave(fs.proc)
 }
@@ -168,7 +177,7 @@ func (f *forks) start(names []string) (*forkServer, *guest.Frame) {
 		return nil, fault(err)
 	}
 	defer null.Close()
-	fs := &forkServer{family: f.s.newFamily(), ctl: ours, ready: make(chan struct{}), said: make(chan message, 1)}
+	fs := &forkServer{family: f.s.newFamily(), ctl: ours, ready: make(chan struct{}), next: make(chan *child, 1)}
 	pr := &program{
 		path: path, argv: append([]string{"python3", "-P", "-c", python.Fork, guest.Home}, names...),
 		// One thread: OpenBLAS would start its own when it is imported.
@@ -176,6 +185,7 @@ func (f *forks) start(names []string) (*forkServer, *guest.Frame) {
 		cwd: "/", marker: fs.family.marker,
 		files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
 	}
+	f.s.procs.expect()
 	fs.proc, err = f.s.procs.start(pr)
 	if err != nil {
 		ours.Close()
@@ -183,27 +193,98 @@ func (f *forks) start(names []string) (*forkServer, *guest.Frame) {
 		return nil, startFault(pr, err)
 	}
 	fs.family.join(fs.proc)
-	go fs.listen()
+	go fs.listen(f.s.procs)
 	return fs, nil
 }
 
-// listen ends with the stream, or with the first thing that is no message.
-func (fs *forkServer) listen() {
-	defer close(fs.said)
+// listen ends with the stream, or with the first thing that is not what it
+// should be.
+func (fs *forkServer) listen(p *procs) {
+	defer close(fs.next)
+	in := &rightsReader{f: fs.ctl}
+	defer in.close()
 	ready := false
-	for m := range messages(fs.ctl) {
-		switch {
-		case m.Type == "failed":
+	for m := range messages(in) {
+		if m.Type == "failed" {
 			fmt.Fprintf(os.Stderr, "guest: fork server: %.200q\n", m.Why)
-		case m.Type == "ready" && !ready:
+			continue
+		}
+		c := &child{ctl: in.take(), proc: p.adopt(m.PID, fs.family.marker)}
+		if c.ctl == nil {
+			return
+		}
+		if c.proc == nil || len(fs.next) > 0 {
+			c.ctl.Close()
+			return
+		}
+		fs.next <- c
+		if !ready {
 			ready = true
 			close(fs.ready)
-		case m.Type == "forked":
-			select {
-			case fs.said <- m:
-			default: // not asked for
-			}
 		}
+	}
+}
+
+// rightsReader reads what comes beside the bytes too.
+type rightsReader struct {
+	f   *os.File
+	fds []int
+}
+
+func (r *rightsReader) Read(p []byte) (n int, err error) {
+	conn, err := r.f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var rerr error
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	oobn := 0
+	err = conn.Read(func(fd uintptr) bool {
+		n, oobn, _, _, rerr = unix.Recvmsg(int(fd), p, oob, unix.MSG_CMSG_CLOEXEC)
+		return !errors.Is(rerr, unix.EAGAIN)
+	})
+	if err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return 0, err
+	}
+	r.keep(oob[:oobn])
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (r *rightsReader) keep(oob []byte) {
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return
+	}
+	for _, m := range list {
+		if fds, err := unix.ParseUnixRights(&m); err == nil {
+			r.fds = append(r.fds, fds...)
+		}
+	}
+}
+
+// take returns the oldest descriptor, or nil.
+func (r *rightsReader) take() *os.File {
+	if len(r.fds) == 0 {
+		return nil
+	}
+	fd := r.fds[0]
+	r.fds = r.fds[1:]
+	if unix.SetNonblock(fd, true) != nil {
+		unix.Close(fd)
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "child")
+}
+
+func (r *rightsReader) close() {
+	for _, fd := range r.fds {
+		unix.Close(fd)
 	}
 }
 
@@ -222,94 +303,88 @@ func (f *forks) fork() *interp {
 	if fs == nil || !fs.isReady() || !fs.family.alone(fs.proc) || personalised() {
 		return nil
 	}
+	c := fs.await()
+	if c == nil {
+		f.fail()
+		return nil
+	}
+	defer c.ctl.Close()
 	in := &interp{s: f.s, said: make(chan message, 8)}
 	files, err := in.files()
 	defer closeAll(files)
-	if err != nil {
-		in.closeFiles()
-		return nil
+	if err == nil {
+		err = c.order(files, strings.Join(f.s.environment(), "\x00"))
 	}
-	p := f.order(fs, files)
-	if p == nil {
+	if err != nil {
 		in.closeFiles()
 		f.fail()
 		return nil
 	}
 	in.forked = true
-	fs.family.interpreter(in, p)
+	fs.family.interpreter(in, c.proc)
 	return in
 }
 
-// prepare has the next interpreter forked before it is asked for. A fork server
-// that is at something else forks it when it is.
-func (f *forks) prepare(of *family) {
+// await returns the child that waits, or nil if it is dead or does not come.
+func (fs *forkServer) await() *child {
+	t := time.NewTimer(forkLimit)
+	defer t.Stop()
 	select {
-	case f.turn <- struct{}{}:
-		defer func() { <-f.turn }()
-	default:
-		return
+	case c, ok := <-fs.next:
+		if ok && c.proc.ended() {
+			c.ctl.Close()
+			return nil
+		}
+		return c // nil if it no longer speaks
+	case <-t.C:
+		return nil
 	}
+}
+
+// prepare has the next interpreter forked before it is asked for.
+func (f *forks) prepare(of *family) {
+	f.turn <- struct{}{}
+	defer func() { <-f.turn }()
 	fs := f.cur
-	if fs == nil || fs.family != of || fs.proc.ended() || !fs.isReady() || !of.alone(fs.proc) {
+	if fs == nil || fs.family != of || fs.proc.ended() || !of.alone(fs.proc) || len(fs.next) > 0 {
 		return
 	}
-	if fs.send(nil, "") != nil {
+	f.s.procs.expect()
+	if err := fs.ctl.SetWriteDeadline(time.Now().Add(forkLimit)); err != nil {
+		f.fail()
+		return
+	}
+	if _, err := fs.ctl.Write([]byte{0}); err != nil {
 		f.fail()
 	}
 }
 
-// order has an interpreter forked and adopts it.
-func (f *forks) order(fs *forkServer, files []*os.File) *proc {
-	f.s.procs.expect()
-	defer f.s.procs.expectNone()
-	if err := fs.send(files, strings.Join(f.s.environment(), "\x00")); err != nil {
-		return nil
-	}
-	t := time.NewTimer(forkLimit)
-	defer t.Stop()
-	select {
-	case m, ok := <-fs.said:
-		if !ok {
-			return nil
-		}
-		return f.s.procs.adopt(m.PID, fs.family.marker)
-	case <-fs.proc.done:
-	case <-t.C:
-	}
-	return nil
-}
-
-// send gives the fork server four descriptors and the environment, or nothing,
-// which asks for a child ahead of time. It does not block for longer than
-// forkLimit.
-func (fs *forkServer) send(files []*os.File, environment string) error {
-	if err := fs.ctl.SetWriteDeadline(time.Now().Add(forkLimit)); err != nil {
+// order gives a child its descriptors 0 to 3 and the environment. It does not
+// block for longer than forkLimit.
+func (c *child) order(files []*os.File, environment string) error {
+	if err := c.ctl.SetWriteDeadline(time.Now().Add(forkLimit)); err != nil {
 		return err
 	}
 	fds := make([]int, len(files))
 	for n, file := range files {
 		fds[n] = int(file.Fd())
 	}
-	conn, err := fs.ctl.SyscallConn()
+	conn, err := c.ctl.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var serr error
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(environment)))
 	err = conn.Write(func(fd uintptr) bool {
 		// Four bytes go whole or not at all.
-		_, serr = unix.SendmsgN(int(fd), head, rights, nil, 0)
+		_, serr = unix.SendmsgN(int(fd), head, unix.UnixRights(fds...), nil, 0)
 		return !errors.Is(serr, unix.EAGAIN)
 	})
 	if err == nil {
 		err = serr
 	}
-	if err == nil && environment != "" {
-		_, err = fs.ctl.WriteString(environment)
+	if err == nil {
+		_, err = c.ctl.WriteString(environment)
 	}
 	return err
 }
@@ -333,17 +408,12 @@ func personalised() bool {
 	return false
 }
 
-// expect keeps note of processes that are reaped before they are adopted.
+// expect keeps note, until the next adoption, of processes that are reaped before
+// they are adopted.
 func (p *procs) expect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.strangers = map[int]bool{}
-}
-
-func (p *procs) expectNone() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.strangers = nil
 }
 
 // adopt enters a process that the fork server says it has forked for us. It is
@@ -352,7 +422,9 @@ func (p *procs) expectNone() {
 func (p *procs) adopt(pid int, marker uint32) *proc {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pid <= 1 || p.live[pid] != nil || p.strangers[pid] {
+	gone := p.strangers[pid]
+	p.strangers = nil
+	if pid <= 1 || p.live[pid] != nil || gone {
 		return nil
 	}
 	status := readStatus(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/status", make([]byte, 4096))

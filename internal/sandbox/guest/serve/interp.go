@@ -22,7 +22,7 @@ const maxControl = 1 << 20
 // socketpair, framed like the host's stream. Code can forge what its own
 // interpreter says, and thereby deceive only itself.
 type message struct {
-	Type string `json:"t"` // to Python: cell; from Python: begin, done; from the fork server: ready, failed, forked
+	Type string `json:"t"` // to Python: cell; from Python: begin, done; from the fork server: failed, forked
 	Cell int    `json:"cell"`
 
 	// To Python.
@@ -164,15 +164,15 @@ func (in *interp) tell(m message, code []byte) error {
 // listen ends with the stream, or with the first thing that is no message.
 func (in *interp) listen() {
 	defer close(in.said)
-	for m := range messages(in.ctl) {
+	for m := range messages(lastWords{in.ctl}) {
 		in.said <- m // whoever ends the interpreter drains it
 	}
 }
 
 // messages are what Python says, until it says something else or nothing more.
-func messages(ctl *os.File) iter.Seq[message] {
+func messages(from io.Reader) iter.Seq[message] {
 	return func(yield func(message) bool) {
-		r := bufio.NewReader(lastWords{ctl})
+		r := bufio.NewReader(from)
 		for {
 			var head [4]byte
 			if _, err := io.ReadFull(r, head[:]); err != nil {
