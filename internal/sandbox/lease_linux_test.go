@@ -91,6 +91,41 @@ func TestLockEndsAtReleaseAlthoughACopyOfTheDescriptorLives(t *testing.T) {
 	}
 }
 
+// The image of a workspace that was packed, looked at or detached must be free at once, also while a child of another
+// goroutine has not executed its program yet; one that is attached stays locked by its device.
+func TestImageIsFreeAlthoughACopyOfTheDescriptorLives(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	image, err := openImage(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dup := copyOfDescriptor(t, path)
+	if _, err := openImage(path); !errors.Is(err, ErrLocked) {
+		t.Errorf("while it is held: got %v, want ErrLocked", err)
+	}
+	if err := image.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if image, err = openImage(path); err != nil {
+		t.Fatalf("after the close: %v", err)
+	}
+	if err := dup.Close(); err != nil {
+		t.Fatal(err)
+	}
+	device := copyOfDescriptor(t, path)
+	defer device.Close()
+	if err := image.File.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openImage(path); !errors.Is(err, ErrLocked) {
+		t.Errorf("while a device has it: got %v, want ErrLocked", err)
+	}
+}
+
 // copyOfDescriptor finds the descriptor of an open file of this process and copies it, as fork does.
 func copyOfDescriptor(t *testing.T, path string) *os.File {
 	t.Helper()

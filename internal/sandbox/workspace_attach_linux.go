@@ -27,17 +27,17 @@ func (w *Workspace) Attach(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("attach workspace %s: %w", w.ID, err)
 	}
-	mount, err := attachImage(ctx, image)
-	if err != nil {
-		return errors.Join(fmt.Errorf("attach workspace %s: %w", w.ID, err), image.Close())
+	mount, err := attachImage(ctx, image.File)
+	if err != nil { // a device that is still bound keeps the lock
+		return errors.Join(fmt.Errorf("attach workspace %s: %w", w.ID, err), image.File.Close())
 	}
-	w.image = image
+	w.image = image.File
 	w.setMount(mount)
 	return nil
 }
 
 // lock waits for the lock of a dying server, not for one that lives: its loop device shows nothing, so time decides.
-func (w *Workspace) lock(ctx context.Context) (image *os.File, err error) {
+func (w *Workspace) lock(ctx context.Context) (image slot, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockWait, ErrLocked)
 	defer cancel()
 	err = poll(ctx, func() (bool, error) {

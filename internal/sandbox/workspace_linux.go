@@ -150,19 +150,19 @@ func (w *Workspaces) Sweep() error {
 	return errors.Join(errs...)
 }
 
-// openImage opens an image and locks it. The lock belongs to the open file, which the loop device keeps as well: it is
-// held until the last of both lets go, also when this process dies first.
-func openImage(path string) (*os.File, error) {
+// openImage opens an image and locks it until the result is closed. The lock belongs to the open file: a loop device bound
+// to it keeps it as well, and closing the File inside instead leaves the lock to the device, also when this process dies.
+func openImage(path string) (slot, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, err
+		return slot{}, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close() // the lock error is the one that counts
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = ErrLocked
 		}
-		return nil, err
+		return slot{}, err
 	}
-	return f, nil
+	return slot{f}, nil
 }

@@ -43,7 +43,7 @@ func (w *Workspaces) Pack(ctx context.Context, id string, dst io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("pack workspace %s: %w", id, err)
 	}
-	err = pack(ctx, image, z)
+	err = pack(ctx, image.File, z)
 	if cerr := z.Close(); err == nil {
 		err = cerr
 	}
