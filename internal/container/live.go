@@ -295,6 +295,7 @@ func (l *Lease) unpack(ctx context.Context) error {
 func (l *Lease) unpackError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrDamaged):
+		l.s.log().ErrorContext(ctx, "packed workspace is damaged", "container_id", l.c.ID, "blob_key", l.c.packKey, "kept_for", keepLost, "error", err)
 		return errors.Join(l.lost(ctx), err)
 	case errors.Is(err, blob.ErrNotFound) && l.c.Home != l.s.Instance:
 		return farError() // it lies in a store that its home has and we do not

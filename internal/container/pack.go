@@ -37,6 +37,8 @@ const (
 	// orphanAge keeps a blob whose row is about to be written from the sweep; blobsEvery is the pace of that sweep.
 	orphanAge  = time.Hour
 	blobsEvery = time.Hour
+	// keepLost is how long the blob of a container is kept that was found damaged, for a person to look at.
+	keepLost = 7 * 24 * time.Hour
 )
 
 const defaultPackAfter = time.Hour
@@ -282,7 +284,7 @@ func (s *Service) sweepBlobs(ctx context.Context, age time.Duration) error {
 	var old []string
 	var errs []error
 	flush := func() error {
-		kept, err := packsNamed(ctx, s.DB, old)
+		kept, err := packsNamed(ctx, s.DB, old, s.now().Add(-keepLost))
 		if err != nil {
 			return err
 		}

@@ -55,14 +55,15 @@ func setUnpacked(ctx context.Context, d *db.DB, c *Container, home string) error
 	})
 }
 
-// packsNamed says which of these blobs are the workspace of a container that has not ended.
-func packsNamed(ctx context.Context, d *db.DB, keys []string) (map[string]bool, error) {
+// packsNamed says which of these blobs are the workspace of a container that has not ended, or was lost in a use after
+// lostAfter.
+func packsNamed(ctx context.Context, d *db.DB, keys []string, lostAfter time.Time) (map[string]bool, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
 	var named []string
 	err := d.Read().NewSelect().Model((*row)(nil)).Column("pack_key").Where("pack_key IN (?)", bun.List(keys)).
-		Where("state NOT IN ('lost', 'deleted')").Scan(ctx, &named)
+		Where("state NOT IN ('lost', 'deleted') OR state = 'lost' AND last_used_at > ?", wire.MicrosOf(lostAfter)).Scan(ctx, &named)
 	if err != nil {
 		return nil, fmt.Errorf("list packed workspaces: %w", err)
 	}

@@ -117,19 +117,20 @@ func copyRange(ctx context.Context, dst io.Writer, src io.ReaderAt, at, length i
 
 // Unpack makes the image of an id from what Pack wrote. Before the image gets its name, check is called; an error of it
 // keeps the image from existing, and so does every other error. An image of that id must not exist (os.ErrExist). A
-// full disk is ErrCapacity, bytes that are no packed workspace are ErrDamaged. When Unpack returns nil the image is on
-// disk for good.
+// full disk is ErrCapacity; bytes that are no packed workspace are ErrDamaged, if src gave them up to io.EOF: an error of
+// src itself says nothing about what is stored, and is returned as it is. When Unpack returns nil the image is on disk for
+// good.
 func (w *Workspaces) Unpack(ctx context.Context, id string, src io.Reader, check func() error) error {
 	if err := ValidID(id); err != nil {
 		return err
 	}
+	from := &source{r: src}
 	err := w.publish(id, func(tmp *os.File) error {
-		z, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
-		if err != nil {
-			return err
+		err := unpackStream(ctx, tmp, from)
+		if from.err != nil {
+			return from.err
 		}
-		defer z.Close()
-		if err := unpack(ctx, tmp, z); err != nil {
+		if err != nil {
 			return err
 		}
 		return check()
@@ -138,6 +139,30 @@ func (w *Workspaces) Unpack(ctx context.Context, id string, src io.Reader, check
 		return fmt.Errorf("unpack workspace %s: %w", id, full(err))
 	}
 	return nil
+}
+
+// source remembers why reading ended early. What decodes a stream cannot tell: a connection that breaks off and a blob that
+// is too short are both io.ErrUnexpectedEOF to it, and only the second is a loss.
+type source struct {
+	r   io.Reader
+	err error // the first one but io.EOF
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && s.err == nil {
+		s.err = err
+	}
+	return n, err
+}
+
+func unpackStream(ctx context.Context, image *os.File, src io.Reader) error {
+	z, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	return unpack(ctx, image, z)
 }
 
 // publish makes an image of an id that appears when it is whole and on disk.
@@ -225,7 +250,7 @@ func readPacked(src io.Reader, b []byte) error {
 	return packedError(err)
 }
 
-// packedError tells a stream that is not whole, or not ours, from a store that cannot be read.
+// packedError tells a stream that is not whole, or not ours, from what else can go wrong.
 func packedError(err error) error {
 	for _, bad := range []error{
 		io.EOF, io.ErrUnexpectedEOF, zstd.ErrMagicMismatch, zstd.ErrCRCMismatch, zstd.ErrReservedBlockType,

@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/iotest"
 
 	"golang.org/x/sys/unix"
 )
@@ -115,6 +117,29 @@ func TestUnpackMakesNothingOfABrokenStream(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(w.Dir, newPrefix+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// What breaks off on its way from a healthy store comes whole the next time.
+func TestUnpackTellsASourceThatFailedFromDamage(t *testing.T) {
+	t.Parallel()
+	w := &Workspaces{Dir: t.TempDir()}
+	data := make([]byte, 1<<20)
+	_, _ = rand.Read(data)
+	good := packed(t, w, "good", smallLimits(), data)
+	for _, broken := range []error{io.ErrUnexpectedEOF, unix.ECONNRESET} {
+		for _, n := range []int{0, 7, len(good) / 2, len(good) - 1} {
+			src := io.MultiReader(bytes.NewReader(good[:n]), iotest.ErrReader(broken))
+			if err := w.Unpack(t.Context(), "new", src, noCheck); !errors.Is(err, broken) || errors.Is(err, ErrDamaged) {
+				t.Errorf("%v after %d bytes: %v", broken, n, err)
+			}
+			if w.Exists("new") {
+				t.Fatal("there is an image")
+			}
+		}
+	}
+	if err := w.Unpack(t.Context(), "new", bytes.NewReader(good), noCheck); err != nil {
+		t.Fatal(err)
 	}
 }
 
