@@ -44,7 +44,7 @@ func (r *Runner) cell(ctx context.Context, p place, c Call) (*claude.Node, error
 		o.stderr = noteREPLLost + "\n" + o.stderr
 	}
 	if !fresh {
-		if err := p.NoteREPL(ctx, !res.StateLost); err != nil {
+		if err := p.NoteREPL(ctx, res.Holds); err != nil {
 			return nil, err
 		}
 	}

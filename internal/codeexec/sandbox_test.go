@@ -29,7 +29,12 @@ type place struct {
 
 func newPlace(t *testing.T, v codeexec.Version) *place {
 	t.Helper()
-	env := containertest.New(t, dbtest.SQLite(t))
+	return newPlaceOn(t, v, "native")
+}
+
+func newPlaceOn(t *testing.T, v codeexec.Version, driver string) *place {
+	t.Helper()
+	env := containertest.NewOn(t, dbtest.SQLite(t), driver)
 	lease, err := env.Acquire(t.Context(), env.Caller, "")
 	if err != nil {
 		t.Fatal(err)
@@ -201,6 +206,54 @@ func TestCellsKeepStateAndSayWhenItIsLost(t *testing.T) {
 		t.Errorf("after the loss: %s", c.Text())
 	}
 	want(t, p.cell(t, "print(1)"), "1\n", "", "0")
+}
+
+// next ends the turn, lets time go by, and begins the next one.
+func (p *place) next(t *testing.T, meanwhile ...time.Duration) {
+	t.Helper()
+	id := p.Lease.Container().ID
+	p.Lease.Release(t.Context())
+	for _, d := range meanwhile {
+		p.env.Clock.Add(d)
+		p.env.SweepIdle(t.Context())
+	}
+	var err error
+	if p.Lease, err = p.env.Acquire(t.Context(), p.env.Caller, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What native sandboxes lose the model is told; those of gVisor go on where they were, as often as one likes.
+func TestVariablesOutliveTheSandboxOrAreToldLost(t *testing.T) {
+	t.Parallel()
+	for _, driver := range containertest.Drivers() {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			p := newPlaceOn(t, codeexec.V20260120, driver)
+			p.env.Preload = []string{"json"}
+			want(t, p.cell(t, "import json, random\nx = 1\nrandom.seed(7)\nf = open('data', 'w+')"), "", "", "0")
+			want(t, p.cell(t, "y = [random.random() for _ in range(3)]"), "", "", "0")
+			for n := range 3 {
+				p.next(t, 31*time.Second, 10*time.Minute) // frozen, destroyed
+				if p.env.LiveCount() != 0 {
+					t.Fatal("the sandbox lives")
+				}
+				c := p.cell(t, "print(x); x += 1; y += [random.random()]; f.write('%d' % x); f.flush(); print(open('data').read())")
+				if driver == "gvisor" {
+					want(t, c, []string{"1\n2\n", "2\n23\n", "3\n234\n"}[n], "", "0")
+					continue
+				}
+				if told := c.Get("stderr").Str(); !strings.Contains(told, "variables and imports of earlier cells are lost") || !strings.Contains(told, "NameError") {
+					t.Errorf("the model is told %q", told)
+				}
+				want(t, p.cell(t, "import random; x = 1; y = []; f = open('data', 'w+')"), "", "", "0")
+			}
+			if driver == "gvisor" {
+				// A seeded generator goes on, too: nothing is drawn twice, and nothing is reseeded behind the code's back.
+				want(t, p.cell(t, "random.seed(7); print(y == [random.random() for _ in range(6)])"), "True\n", "", "0")
+			}
+		})
+	}
 }
 
 func TestCellTimeLimit(t *testing.T) {

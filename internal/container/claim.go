@@ -55,25 +55,31 @@ func (l *Lease) claim(ctx context.Context, img *rootfs.Image) (sb *sandbox.Sandb
 	return m.Sandbox, m.Release, nil
 }
 
-// create makes a sandbox on the container's workspace, which is created the first time.
-func (l *Lease) create(ctx context.Context, img *rootfs.Image) (*sandbox.Sandbox, func(), error) {
+// create makes a sandbox on the container's workspace, which is created the first time. continued says that it is the last
+// one, with everything that ran in it.
+func (l *Lease) create(ctx context.Context, img *rootfs.Image) (sb *sandbox.Sandbox, release func(), continued bool, err error) {
 	s, c := l.s, l.c
+	stamp := l.stamp() // of the workspace before it is attached
 	ws, err := l.attach(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
-	release, err := img.Hold()
-	if err != nil {
-		return nil, nil, fmt.Errorf("start sandbox of container %s: %w", c.ID, err)
+	if release, err = img.Hold(); err != nil {
+		return nil, nil, false, fmt.Errorf("start sandbox of container %s: %w", c.ID, err)
 	}
-	sb, err := s.Driver.Create(ctx, sandbox.Spec{
+	spec := sandbox.Spec{
 		ID: string(c.ID), RootFS: img.Path, Workspace: ws, Limits: s.limits(), Hostname: "airlock", Preload: s.Preload,
-	})
+	}
+	sb, continued = l.resume(ctx, spec, stamp), true
+	if sb == nil {
+		continued = false
+		sb, err = s.Driver.Create(ctx, spec)
+	}
 	if err != nil {
 		release()
-		return nil, nil, capacity(fmt.Errorf("start sandbox of container %s: %w", c.ID, err))
+		return nil, nil, false, capacity(fmt.Errorf("start sandbox of container %s: %w", c.ID, err))
 	}
-	return sb, release, nil
+	return sb, release, continued, nil
 }
 
 // take makes a new sandbox the container's, unless the container was deleted meanwhile.

@@ -1,8 +1,9 @@
 // Package container keeps containers: the place with an id and an expiry in which a model's code runs.
 //
 // A container is a row, a workspace image on disk, and at times a live sandbox. The row and the image are the container;
-// the sandbox is only how it runs at the moment. Files survive every change of sandbox, processes and interpreter
-// variables do not, and whoever uses the container afterwards is told so (Lease.REPLLost).
+// the sandbox is only how it runs at the moment. Files survive every change of sandbox; processes and interpreter
+// variables survive where the driver can keep them (snapshot.go), and where they did not, whoever uses the container
+// afterwards is told so (Lease.REPLLost).
 //
 //	            first use                 30 s idle            10 min idle
 //	(no sandbox) ────────► running sandbox ────────► frozen ─────────────┐
@@ -29,11 +30,13 @@
 // Goroutines: two background loops, between Start and Stop (freeze, destroy, expire, finish what failed; pack); one
 // per container that the first of them puts away, so that one that hangs does not stop it, and a watchdog that reports a
 // loop without progress; one while a start waits for memory; one per sync of a workspace that runs, which the detaching of that workspace waits for.
+// Close has a few that keep variables, and waits for them.
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
 // live.go the sandboxes behind containers; claim.go where a new one comes from, the pool or the driver; sync.go what makes a
 // turn durable; inputs.go files in; export.go files out;
-// exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs;
+// exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs; snapshot.go
+// variables that outlive a sandbox;
 // execution.go what each call used; admission.go when memory allows another sandbox, room.go who makes room for it;
 // recover.go what a start does with the rows of the run before; http.go; store.go, store_pack.go, store_execution.go.
 package container

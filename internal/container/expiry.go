@@ -75,7 +75,7 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 		s.writeAccounts(ctx)
 		if now := time.Now(); now.Sub(rows) >= rowsEvery || or(s.SweepEvery, time.Second) < time.Second {
 			rows = now
-			if err := s.SweepExpired(ctx); err != nil && ctx.Err() == nil {
+			if err := errors.Join(s.SweepExpired(ctx), s.SweepSnapshots(ctx)); err != nil && ctx.Err() == nil {
 				s.log().ErrorContext(ctx, "sweep expired containers", "error", err)
 			}
 		}
@@ -267,6 +267,9 @@ func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) 
 		}
 		s.forget(v)
 	}
+	if err := s.dropSnapshot(id); err != nil {
+		return err
+	}
 	if err := s.Workspaces.Remove(string(id)); err != nil {
 		return err
 	}
@@ -284,9 +287,11 @@ func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) 
 	return nil
 }
 
-// Close destroys every sandbox of this process. Workspaces and rows stay: the containers go on with the next start.
+// Close destroys every sandbox of this process, after a while given to keep what runs in them. Workspaces and rows stay:
+// the containers go on with the next start.
 func (s *Service) Close(ctx context.Context) error {
 	s.Stop()
+	s.keepAll(ctx)
 	var errs []error
 	for _, v := range s.snapshot() {
 		errs = append(errs, s.dropLive(ctx, v.id, whyShutdown))

@@ -179,6 +179,7 @@ func (l *Lease) NoteREPL(ctx context.Context, holds bool) error {
 }
 
 func (l *Lease) setREPL(ctx context.Context, state replState) error {
+	l.live.held = state == replHeld
 	if l.c.repl == state {
 		return nil
 	}

@@ -47,6 +47,7 @@ type live struct {
 
 	frozen    bool
 	noFreeze  bool // freezing failed since the last use
+	held      bool // an interpreter in the sandbox holds state
 	idleSince time.Time
 }
 
@@ -175,11 +176,11 @@ func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 			return sb, nil
 		}
 	}
-	sb, err := l.start(ctx)
+	sb, continued, err := l.start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if l.c.repl == replHeld {
+	if v.held = continued; l.c.repl == replHeld && !continued {
 		if err := l.setREPL(ctx, replLost); err != nil {
 			return nil, err
 		}
@@ -187,38 +188,40 @@ func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 	return sb, nil
 }
 
-// start gives the container a sandbox: one of the pool, or a new one on its workspace.
-func (l *Lease) start(ctx context.Context) (*sandbox.Sandbox, error) {
+// start gives the container a sandbox: one of the pool, or one on its workspace, with what ran in the last one if that was
+// kept (continued).
+func (l *Lease) start(ctx context.Context) (sb *sandbox.Sandbox, continued bool, err error) {
 	s, c := l.s, l.c
 	if s.Admit != nil {
 		if err := s.Admit(ctx); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	leave, err := s.enter(ctx, c.Owner.AppID)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer leave()
 	img, err := s.Image(c.RootFS)
 	if err != nil {
 		// The container asked for this image when it was made, so its absence is the server's fault.
-		return nil, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
+		return nil, false, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
 	}
 	began := time.Now()
 	sb, release, err := l.claim(ctx, img)
 	pooled := sb != nil
 	if sb == nil && err == nil {
-		sb, release, err = l.create(ctx, img)
+		sb, release, continued, err = l.create(ctx, img)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := l.take(ctx, sb, release); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	s.log().InfoContext(ctx, "sandbox started", "container_id", c.ID, "sandbox_id", sb.ID(), "rootfs", c.RootFS, "pooled", pooled, "took", time.Since(began))
-	return sb, nil
+	s.log().InfoContext(ctx, "sandbox started", "container_id", c.ID, "sandbox_id", sb.ID(), "rootfs", c.RootFS, "pooled", pooled,
+		"continued", continued, "took", time.Since(began))
+	return sb, continued, nil
 }
 
 func (s *Service) limits() sandbox.Limits {
@@ -337,6 +340,10 @@ const (
 // endSandbox destroys the sandbox of a container whose turn the caller holds; the container stays. Unless the sandbox
 // died and a successor is about to start, the workspace is detached too.
 func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
+	limit := keepLimit
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline))
+	}
 	ctx = context.WithoutCancel(ctx)
 	v.mu.Lock()
 	sb, ws := v.sb, v.ws
@@ -344,12 +351,13 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 	if sb != nil {
 		s.bookRest(ctx, v, sb)
 		reason := string(sb.ExitReason())
+		s.keep(ctx, v, sb, why, limit)
 		if err := sb.Destroy(ctx); err != nil {
 			return fmt.Errorf("destroy sandbox of container %s: %w", v.id, err)
 		}
 		v.hold()
 		v.mu.Lock()
-		v.sb, v.hold, v.frozen = nil, nil, false
+		v.sb, v.hold, v.frozen, v.held = nil, nil, false, false
 		v.mu.Unlock()
 		if s.Admission != nil {
 			s.Admission.changed()
@@ -374,7 +382,7 @@ func (s *Service) detach(ctx context.Context, v *live, ws *sandbox.Workspace) er
 	v.mu.Lock()
 	v.ws = nil
 	v.mu.Unlock()
-	return nil
+	return s.seal(v.id)
 }
 
 // endError is what a turn is told that dropLive ends.

@@ -151,7 +151,7 @@ func (s *Service) pack(ctx context.Context, id ID, before time.Time) error {
 		return err
 	}
 	s.log().InfoContext(ctx, "workspace packed", "container_id", id, "size_bytes", info.Size, "took", time.Since(began))
-	return s.Workspaces.Remove(string(id))
+	return errors.Join(s.Workspaces.Remove(string(id)), s.dropSnapshot(id))
 }
 
 // putPack streams the image into the blob store.

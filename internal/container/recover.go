@@ -31,6 +31,10 @@ func (s *Service) Recover(ctx context.Context) (Recovered, error) {
 	for _, id := range images {
 		orphan[id] = true
 	}
+	stale, err := s.snapshots()
+	if err != nil {
+		return r, err
+	}
 	for _, c := range rows {
 		has := orphan[string(c.ID)]
 		switch c.State {
@@ -45,6 +49,9 @@ func (s *Service) Recover(ctx context.Context) (Recovered, error) {
 				break
 			}
 			delete(orphan, string(c.ID))
+			if c.repl == replHeld {
+				delete(stale, string(c.ID))
+			}
 			r.Kept++
 		case StateDeleting:
 			delete(orphan, string(c.ID))
@@ -62,6 +69,11 @@ func (s *Service) Recover(ctx context.Context) (Recovered, error) {
 			return r, fmt.Errorf("remove orphan workspace %s: %w", id, err)
 		}
 		r.Orphaned++
+	}
+	for id := range stale {
+		if err := s.dropSnapshot(ID(id)); err != nil {
+			return r, err
+		}
 	}
 	return r, nil
 }

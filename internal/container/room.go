@@ -74,8 +74,10 @@ func (v *live) memory(now time.Time, read func() (int64, error)) int64 {
 }
 
 // evict implements crowd: of the sandboxes without a turn it ends the one that was used longest ago, frozen ones first.
-// Files stay, processes and variables go, as after a long rest.
+// It ends as after a long rest: files stay, processes and variables only where they can be kept.
 func (s *Service) evict(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, keepRoomLimit)
+	defer cancel()
 	for _, v := range s.idle() {
 		select {
 		case v.turn <- struct{}{}:

@@ -25,7 +25,9 @@ type Service struct {
 	Blobs      *blob.Store
 	Driver     sandbox.Driver
 	Workspaces *sandbox.Workspaces
-	RootFS     *rootfs.Store
+	// Snapshots keeps what ran in sandboxes that were put away, where the driver can continue it; nil = nothing is kept.
+	Snapshots *sandbox.Snapshots
+	RootFS    *rootfs.Store
 	// Pool has sandboxes ready for fresh containers; nil = each is made when it is needed.
 	Pool *sandbox.Pool
 	// Instance is the id of the data folder; rows carry it as their home.
@@ -57,6 +59,8 @@ type Service struct {
 	Admission *Admission
 	// Admit is asked before a sandbox is made; an error refuses it (wire.Overloaded). nil = everything is admitted.
 	Admit func(ctx context.Context) error
+	// AdmitSnapshot says whether there is disk for snapshots; an error removes all of them. nil = always.
+	AdmitSnapshot func(ctx context.Context) error
 	// AdmitNew is asked before a container is made. nil = always.
 	AdmitNew func(ctx context.Context) error
 
@@ -283,6 +287,9 @@ func (s *Service) beginDelete(id ID) (done func(), ok bool) {
 
 func (s *Service) finishDelete(ctx context.Context, id ID) error {
 	if err := s.dropLive(ctx, id, whyDeleted); err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
+	if err := s.dropSnapshot(id); err != nil {
 		return fmt.Errorf("delete container %s: %w", id, err)
 	}
 	if err := s.Workspaces.Remove(string(id)); err != nil {

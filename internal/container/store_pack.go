@@ -83,8 +83,9 @@ func CountOn(ctx context.Context, d *db.DB, rootfs string) (int, error) {
 	return int(n), nil
 }
 
-// SizeByApp sums what the workspaces of these images take on disk, by app, for the operator. Packed ones are not in it.
-func SizeByApp(ctx context.Context, d *db.DB, w *sandbox.Workspaces) (map[string]int64, error) {
+// SizeByApp sums what the workspaces of these images and the snapshots take on disk, by app, for the operator. Packed ones
+// are not in it.
+func SizeByApp(ctx context.Context, d *db.DB, w *sandbox.Workspaces, snaps *sandbox.Snapshots) (map[string]int64, error) {
 	var rows []row
 	err := d.Read().NewSelect().Model(&rows).Column("id", "owner_app").Where("has_workspace AND pack_key = ''").Scan(ctx)
 	if err != nil {
@@ -92,7 +93,7 @@ func SizeByApp(ctx context.Context, d *db.DB, w *sandbox.Workspaces) (map[string
 	}
 	out := make(map[string]int64)
 	for _, r := range rows {
-		out[r.AppID] += w.Size(r.ID)
+		out[r.AppID] += w.Size(r.ID) + snaps.Size(r.ID)
 	}
 	return out, nil
 }

@@ -51,13 +51,18 @@ const restLimit = 2 * time.Second
 // Freeze stops all processes inside without their notice. Calls made while frozen wait for Thaw. The Python fork server
 // ends before, because nobody forks while frozen; interpreters stay with their state.
 func (s *Sandbox) Freeze(ctx context.Context) error {
-	if len(s.spec.Preloads()) > 0 {
-		rest, cancel := context.WithTimeout(ctx, restLimit)
-		defer cancel()
-		// A guest that does not answer can be frozen all the same.
-		_ = s.Rest(rest)
-	}
+	s.rest(ctx)
 	return s.inst.SetFrozen(ctx, true)
+}
+
+// rest asks the guest to let go of its fork server. One that does not answer can be frozen or written all the same.
+func (s *Sandbox) rest(ctx context.Context) {
+	if len(s.spec.Preloads()) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, restLimit)
+	defer cancel()
+	_ = s.Rest(ctx)
 }
 
 // background does nothing with drivers that know no priorities.
@@ -111,7 +116,11 @@ func (s *Sandbox) Checkpoint(ctx context.Context, dir string) error {
 		return fmt.Errorf("checkpoint sandbox %s: %w", s.spec.ID, errors.ErrUnsupported)
 	}
 	s.fate.set(ExitDestroyed)
-	err := c.Checkpoint(ctx, dir)
+	err := s.inst.SetFrozen(ctx, false)
+	if err == nil {
+		s.rest(ctx) // what can be made again is not worth its place on the disk
+		err = c.Checkpoint(ctx, dir)
+	}
 	if err != nil {
 		err = fmt.Errorf("checkpoint sandbox %s: %w", s.spec.ID, err)
 	}

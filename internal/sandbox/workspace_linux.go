@@ -85,11 +85,31 @@ func (w *Workspaces) Path(id string) string { return filepath.Join(w.Dir, id+ima
 
 // Size is what the image of an id takes on disk; 0 if there is none.
 func (w *Workspaces) Size(id string) int64 {
+	if ValidID(id) != nil {
+		return 0
+	}
+	return diskSize(w.Path(id))
+}
+
+// diskSize is what a file takes on disk; 0 if there is none.
+func diskSize(path string) int64 {
 	var st unix.Stat_t
-	if ValidID(id) != nil || unix.Stat(w.Path(id), &st) != nil {
+	if unix.Stat(path, &st) != nil {
 		return 0
 	}
 	return st.Blocks * 512
+}
+
+// Stamp is another one after each change of a detached image; attaching it is one.
+func (w *Workspaces) Stamp(id string) (string, error) {
+	if err := ValidID(id); err != nil {
+		return "", err
+	}
+	info, err := os.Stat(w.Path(id))
+	if err != nil {
+		return "", fmt.Errorf("workspace %s: %w", id, err)
+	}
+	return fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano()), nil
 }
 
 // Remove deletes an image for good; a missing one is no error, an attached one is ErrLocked.

@@ -123,9 +123,11 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	}
 	p.containers.Driver = p.driver
 	p.containers.Workspaces = &sandbox.Workspaces{Dir: p.data.file("workspaces"), Log: log}
+	p.containers.Snapshots = &sandbox.Snapshots{Dir: p.data.file("snapshots"), Max: cfg.Disk.SnapshotBytes}
 	p.containers.RootFS = &rootfs.Store{Dir: cfg.RootFS}
 	p.containers.Admit = p.guard.admitSandbox
 	p.containers.AdmitNew = p.guard.admitNew
+	p.containers.AdmitSnapshot = p.guard.admitSnapshot
 	if !caps.Freeze {
 		p.containers.IdleFreeze = -1
 	}
@@ -134,6 +136,9 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	}
 	if err := p.containers.Workspaces.Sweep(); err != nil {
 		return fmt.Errorf("sweep half-made workspaces: %w", err)
+	}
+	if err := p.containers.Snapshots.Sweep(); err != nil {
+		return err
 	}
 	r, err := p.containers.Recover(ctx)
 	if err != nil {

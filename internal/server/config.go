@@ -126,6 +126,9 @@ type ContainerSettings struct {
 type DiskSettings struct {
 	CrowdedPercent float64 `yaml:"crowded_percent"` // from here on no uploads and no new containers
 	FullPercent    float64 `yaml:"full_percent"`    // from here on reads and deletes only
+	// SnapshotBytes is the space for the variables of interpreters whose sandbox was put away, which gVisor can keep; the
+	// oldest make room, and from crowded_percent on there are none. 0 = they are never kept.
+	SnapshotBytes int64 `yaml:"snapshot_bytes"`
 }
 
 // levels are the shares of the two settings.
@@ -154,7 +157,7 @@ func DefaultConfig() Config {
 		Data:    defaultData(),
 		RootFS:  defaultRootFS(),
 		Sandbox: Sandbox{Driver: "auto", Pool: 2, MaxPressure: 25, QueueWait: 30 * time.Second, Preload: strings.Join(sandbox.DefaultPreload(), ",")},
-		Disk:    DiskSettings{CrowdedPercent: 85, FullPercent: 95},
+		Disk:    DiskSettings{CrowdedPercent: 85, FullPercent: 95, SnapshotBytes: 8 << 30},
 		Container: ContainerSettings{
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,
 			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second,

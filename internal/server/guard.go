@@ -47,6 +47,15 @@ func (g *guard) admitSandbox(ctx context.Context) error { return g.admitWrite(ct
 // admitNew is asked before a container is made or a file uploaded.
 func (g *guard) admitNew(ctx context.Context) error { return g.disk(ctx, diskCrowded) }
 
+// admitSnapshot is asked before what can be done without is written, and whether it may stay. It refuses no request.
+func (g *guard) admitSnapshot(ctx context.Context) error {
+	used, state, err := g.look(ctx)
+	if err == nil && state != diskFine {
+		err = fmt.Errorf("the disk is %.0f %% full", used*100)
+	}
+	return err
+}
+
 // admitWrite is asked before anything that may write.
 func (g *guard) admitWrite(ctx context.Context) error { return g.disk(ctx, diskFull) }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
-// AppSize is what one app keeps: files and the workspaces of its containers.
+// AppSize is what one app keeps: files, and workspaces and snapshots of its containers.
 type AppSize struct {
 	Name  string
 	Bytes int64
@@ -35,7 +35,8 @@ func LargestApps(ctx context.Context, cfg *Config) (out []AppSize, err error) {
 	if err != nil {
 		return nil, err
 	}
-	spaces, err := container.SizeByApp(ctx, d, &sandbox.Workspaces{Dir: filepath.Join(cfg.Data, "workspaces")})
+	spaces, err := container.SizeByApp(ctx, d, &sandbox.Workspaces{Dir: filepath.Join(cfg.Data, "workspaces")},
+		&sandbox.Snapshots{Dir: filepath.Join(cfg.Data, "snapshots")})
 	if err != nil {
 		return nil, err
 	}

@@ -73,6 +73,8 @@ func (c *Config) checkRoom() error {
 			crowded*100, full*100)
 	}
 	switch {
+	case c.Disk.SnapshotBytes < 0:
+		return fmt.Errorf("disk.snapshot_bytes: %d bytes is below 0", c.Disk.SnapshotBytes)
 	case c.Sandbox.MaxPressure < 0:
 		return fmt.Errorf("sandbox.max_pressure: %g percent is below 0", c.Sandbox.MaxPressure)
 	case c.Sandbox.QueueWait < 0:

@@ -1,5 +1,5 @@
-// Package containertest makes a container service for tests: the real native driver, a real root file system, a database
-// that the test chooses, and a clock that the test moves.
+// Package containertest makes a container service for tests: a real driver, a real root file system, a database that the
+// test chooses, and a clock that the test moves.
 package containertest
 
 import (
@@ -33,6 +33,8 @@ type Env struct {
 	Caller, Other tenant.Caller
 	// Dir is the data folder; another Env on it is the same instance after a restart.
 	Dir string
+
+	driver string
 }
 
 // Clock is a time that only Add moves.
@@ -55,10 +57,20 @@ func (c *Clock) Add(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// New makes a service on d. It fails the test where this host or the missing root file system makes sandboxes impossible.
+// New makes a service on d with the native driver. It fails the test where this host or the missing root file system makes
+// sandboxes impossible.
 func New(t testing.TB, d *db.DB) *Env {
 	t.Helper()
-	e := &Env{Dir: t.TempDir(), Clock: &Clock{now: time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)}}
+	return NewOn(t, d, "native")
+}
+
+// Drivers are those that a test of both goes through.
+func Drivers() []string { return []string{"native", "gvisor"} }
+
+// NewOn is New with the driver of this name. It skips gvisor where that was not built, unless it is required.
+func NewOn(t testing.TB, d *db.DB, driver string) *Env {
+	t.Helper()
+	e := &Env{Dir: t.TempDir(), Clock: &Clock{now: time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)}, driver: driver}
 	key := wire.NewCursorKey()
 	e.Tenants = &tenant.Service{DB: d, Now: e.Clock.Now, CursorKey: key}
 	e.Caller, e.Other = e.app(t, "one"), e.app(t, "two")
@@ -95,11 +107,16 @@ func (e *Env) service(t testing.TB, d *db.DB, files *file.Service, instance stri
 	run := filepath.Join(e.Dir, "run")
 	must(t, os.MkdirAll(run, 0o700))
 	must(t, os.MkdirAll(filepath.Join(e.Dir, "workspaces"), 0o700))
-	driver, err := drivers.New(t.Context(), "native", drivers.Options{Host: sandbox.Host{ID: instance, RunDir: run, Log: log}})
+	o := drivers.Options{Host: sandbox.Host{ID: instance, RunDir: run, Log: log}}
+	if e.driver == "gvisor" {
+		o.Runsc = runsc(t)
+	}
+	driver, err := drivers.New(t.Context(), e.driver, o)
 	must(t, err)
 	s := &container.Service{
 		DB: d, Files: files, Blobs: files.Blobs, Driver: driver, Instance: instance, Now: e.Clock.Now, Log: log, CursorKey: files.CursorKey,
 		Workspaces: &sandbox.Workspaces{Dir: filepath.Join(e.Dir, "workspaces"), Log: log},
+		Snapshots:  &sandbox.Snapshots{Dir: filepath.Join(e.Dir, "snapshots"), Max: 1 << 30},
 		RootFS:     store, DefaultRootFS: image.Name,
 		Limits: sandbox.Limits{MemoryBytes: 256 << 20, DiskBytes: 64 << 20, Inodes: 5000}.WithDefaults(),
 	}
@@ -110,6 +127,27 @@ func (e *Env) service(t testing.TB, d *db.DB, files *file.Service, instance stri
 		must(t, driver.Close(ctx))
 	})
 	return s
+}
+
+// runsc is what make runsc builds, found from wherever in the tree a test runs.
+func runsc(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	must(t, err)
+	for ; ; dir = filepath.Dir(dir) {
+		path := filepath.Join(dir, "bin", "runsc")
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	if strings.Contains(os.Getenv("AIRLOCK_REQUIRE"), "gvisor") {
+		t.Fatal("gvisor is required: run make runsc")
+	}
+	t.Skip("gvisor is not built: run make runsc")
+	return ""
 }
 
 func (e *Env) app(t testing.TB, name string) tenant.Caller {

@@ -31,5 +31,5 @@ func (c *Conn) Cell(ctx context.Context, cell Cell) (CellResult, error) {
 	if exit == nil {
 		return CellResult{}, err
 	}
-	return CellResult{Result: fl.result(exit), Started: exit.Started, StateLost: exit.StateLost}, err
+	return CellResult{Result: fl.result(exit), Started: exit.Started, StateLost: exit.StateLost, Holds: exit.Holds}, err
 }

@@ -141,6 +141,7 @@ type Exit struct {
 	Left      int           `json:"left,omitempty"`
 	Started   bool          `json:"started,omitempty"`
 	StateLost bool          `json:"state_lost,omitempty"`
+	Holds     bool          `json:"holds,omitempty"`
 }
 
 // Entry is a FileInfo on the wire.

@@ -119,6 +119,8 @@ type CellResult struct {
 	// StateLost is set if variables of earlier cells, or of this one, are
 	// gone. The last or first line of stderr then says so.
 	StateLost bool
+	// Holds is set if the resident interpreter lives on with what this cell left.
+	Holds bool
 }
 
 // FileType is what a FileInfo describes.

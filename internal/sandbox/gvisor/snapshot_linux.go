@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,8 +25,24 @@ import (
 // snapshotLimit is how long runsc may take to write or read a checkpoint, beside the caller's own limit.
 const snapshotLimit = 60 * time.Second
 
-// labelName is the file beside runsc's own that says what a checkpoint belongs to.
-const labelName = "airlock.json"
+// A checkpoint is a folder with a label and, below, the folder of runsc's files. A jail sees the latter alone, so that
+// nothing in it can write the label, or have it written elsewhere.
+const (
+	labelName   = "airlock.json"
+	imageFolder = "image"
+)
+
+// sealed is the label of a checkpoint with the sums of its files. A torn write or a bad disk changes memory that nobody
+// else checks; to find that is all they are for.
+type sealed struct {
+	Label label              `json:"label"`
+	Files map[string]fileSum `json:"files"`
+}
+
+type fileSum struct {
+	Size   int64  `json:"size"`
+	CRC32C uint32 `json:"crc32c"`
+}
 
 // label is all that must be equal for a checkpoint to be continued: the kernel that wrote it, what it was told, and the
 // programs whose memory it holds.
@@ -74,10 +93,18 @@ func (i *instance) Checkpoint(ctx context.Context, dir string) error {
 	if err := i.SetFrozen(ctx, false); err != nil {
 		return err
 	}
-	if err := i.save(ctx, dir); err != nil {
+	image := filepath.Join(dir, imageFolder)
+	if err := os.Mkdir(image, 0o700); err != nil {
+		return fmt.Errorf("folder of checkpoint: %w", err)
+	}
+	if err := i.save(ctx, image); err != nil {
 		return err
 	}
-	text, err := json.Marshal(l)
+	files, err := sums(image)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(sealed{l, files})
 	if err != nil {
 		return fmt.Errorf("encode label: %w", err)
 	}
@@ -86,6 +113,40 @@ func (i *instance) Checkpoint(ctx context.Context, dir string) error {
 		return fmt.Errorf("write label: %w", err)
 	}
 	return nil
+}
+
+// sums reads the files of an image. Whoever wrote them may be hostile.
+func sums(dir string) (map[string]fileSum, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read image: %w", err)
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return nil, fmt.Errorf("read image: %w", err)
+	}
+	files := map[string]fileSum{}
+	for _, e := range entries {
+		if files[e.Name()], err = sumFile(root, e.Name()); err != nil {
+			return nil, fmt.Errorf("read image: %w", err)
+		}
+	}
+	return files, nil
+}
+
+func sumFile(root *os.Root, name string) (fileSum, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fileSum{}, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return fileSum{}, errors.Join(fmt.Errorf("%q is no file", name), err)
+	}
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{f}, make([]byte, 1<<20))
+	return fileSum{n, sum.Sum32()}, err
 }
 
 // save has the launcher write the processes into dir.
@@ -99,7 +160,7 @@ func (i *instance) save(ctx context.Context, dir string) error {
 	defer m.Close()
 	const attr = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	image, err := spawn.Clone(unix.AT_FDCWD, dir, attr, int(userns.Fd()))
-	if err := m.Add(setup.Image, image, err); err != nil {
+	if err := m.Add(setup.NewImage, image, err); err != nil {
 		return err
 	}
 	if !i.greeted {
@@ -110,7 +171,7 @@ func (i *instance) save(ctx context.Context, dir string) error {
 	}
 	order := setup.Order{
 		Mounts: m.Targets, Last: true,
-		Args: i.d.command("checkpoint", "--image-path="+setup.Image, "--compression=none", setup.Container),
+		Args: i.d.command("checkpoint", "--image-path="+setup.NewImage, "--compression=none", setup.Container),
 	}
 	if err := i.send(order, m.FDs); err != nil {
 		return err
@@ -128,7 +189,7 @@ func (d *Driver) Restore(ctx context.Context, spec sandbox.Spec, dir string) (*s
 		if err := d.check(spec, dir); err != nil {
 			return nil, fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
 		}
-		sb, err := d.open(ctx, spec, dir)
+		sb, err := d.open(ctx, spec, filepath.Join(dir, imageFolder))
 		if err != nil && !errors.Is(err, sandbox.ErrCapacity) && ctx.Err() == nil {
 			err = fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
 		}
@@ -136,7 +197,7 @@ func (d *Driver) Restore(ctx context.Context, spec sandbox.Spec, dir string) (*s
 	})
 }
 
-// check compares the label before anything is started.
+// check compares label and sums before anything is started.
 func (d *Driver) check(spec sandbox.Spec, dir string) error {
 	if spec.Workspace == nil {
 		return errors.New("it needs the workspace it was made with")
@@ -145,7 +206,7 @@ func (d *Driver) check(spec sandbox.Spec, dir string) error {
 	if err != nil {
 		return fmt.Errorf("read label: %w", err)
 	}
-	var have label
+	var have sealed
 	if err := json.Unmarshal(text, &have); err != nil {
 		return fmt.Errorf("read label: %w", err)
 	}
@@ -153,8 +214,15 @@ func (d *Driver) check(spec sandbox.Spec, dir string) error {
 	if err != nil {
 		return err
 	}
-	if have != want {
+	if have.Label != want {
 		return errors.New("it is of another build or another spec")
+	}
+	files, err := sums(filepath.Join(dir, imageFolder))
+	if err != nil {
+		return err
+	}
+	if !maps.Equal(files, have.Files) {
+		return errors.New("its files are not those that were written")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -77,17 +78,11 @@ func snapshotRefused(t *testing.T, e *Env) {
 	if _, err := restore(t, e, b, dir, attack.Memory(512*attack.MiB)); !errors.Is(err, sandbox.ErrSnapshot) {
 		t.Errorf("with other limits: %v, want ErrSnapshot", err)
 	}
-	images, err := filepath.Glob(filepath.Join(dir, "*.img"))
-	if err != nil || len(images) == 0 {
-		t.Fatalf("the snapshot has no image, %v", err)
-	}
-	for _, image := range images {
-		if err := os.Truncate(image, 100); err != nil {
-			t.Fatal(err)
+	for _, spoil := range []func(*testing.T, *os.File){flipByte, cutShort} {
+		spoilLargest(t, dir, spoil)
+		if _, err := restore(t, e, b, dir); !errors.Is(err, sandbox.ErrSnapshot) {
+			t.Errorf("of a broken image: %v, want ErrSnapshot", err)
 		}
-	}
-	if _, err := restore(t, e, b, dir); !errors.Is(err, sandbox.ErrSnapshot) {
-		t.Errorf("of a broken image: %v, want ErrSnapshot", err)
 	}
 	if _, err := restore(t, e, b, snapshotFolder(t)); !errors.Is(err, sandbox.ErrSnapshot) {
 		t.Errorf("of an empty folder: %v, want ErrSnapshot", err)
@@ -98,6 +93,54 @@ func snapshotRefused(t *testing.T, e *Env) {
 	}
 	if err := cold.Alive(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// spoilLargest changes the largest file of a snapshot, which holds the memory.
+func spoilLargest(t *testing.T, dir string, spoil func(*testing.T, *os.File)) {
+	t.Helper()
+	largest, size := "", int64(0)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().IsRegular() && info.Size() > size {
+			largest, size = path, info.Size()
+		}
+		return err
+	})
+	if err != nil || largest == "" {
+		t.Fatalf("the snapshot has no file, %v", err)
+	}
+	f, err := os.OpenFile(largest, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	spoil(t, f)
+}
+
+func flipByte(t *testing.T, f *os.File) {
+	t.Helper()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, info.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 1
+	if _, err := f.WriteAt(b, info.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cutShort(t *testing.T, f *os.File) {
+	t.Helper()
+	if err := f.Truncate(100); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *server) cell(k *call, spec *guest.CellSpec) *guest.Frame {
 		if !c.run() {
 			continue
 		}
-		if in.ended() {
+		if c.exit.Holds = !in.ended(); !c.exit.Holds {
 			s.repl.drop()
 		}
 		if started && !in.forked {

@@ -317,17 +317,17 @@ func testInterpreterThatDiesIsReplacedAndTold(t *testing.T, w way) {
 	}
 	for _, tt := range tests {
 		o := g.py(t, tt.code)
-		if o.out != "a\n" || o.Code != tt.exit || o.Signal != tt.signal || !o.StateLost || !strings.Contains(o.err, "all variables are lost") {
+		if o.out != "a\n" || o.Code != tt.exit || o.Signal != tt.signal || !o.StateLost || o.Holds || !strings.Contains(o.err, "all variables are lost") {
 			t.Errorf("%s: got %+v", tt.code, o)
 		}
-		if o := g.py(t, "print('b')"); o.out != "b\n" || !o.Started || o.StateLost || o.err != "" {
+		if o := g.py(t, "print('b')"); o.out != "b\n" || !o.Started || o.StateLost || !o.Holds || o.err != "" {
 			t.Errorf("after %s: got %+v", tt.code, o)
 		}
 	}
 	// Killed between two cells, by a command.
 	g.shell(t, "kill -9 -1")
 	o := g.py(t, "print('c')")
-	if o.out != "c\n" || !o.Started || !o.StateLost || !strings.HasPrefix(o.err, "the Python interpreter ended after the last cell") {
+	if o.out != "c\n" || !o.Started || !o.StateLost || !o.Holds || !strings.HasPrefix(o.err, "the Python interpreter ended after the last cell") {
 		t.Errorf("got %+v", o)
 	}
 }

@@ -18,8 +18,10 @@ const (
 	State = "/state"
 	// Bundle holds config.json.
 	Bundle = "/bundle"
-	// Image is where a checkpoint is written or read.
+	// Image is where the checkpoint lies that a sandbox begins with; its folder on the host may be gone since.
 	Image = "/image"
+	// NewImage is where a checkpoint is written.
+	NewImage = "/new-image"
 )
 
 // Container is the only id that runsc knows in a jail.

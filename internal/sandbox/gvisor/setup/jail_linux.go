@@ -20,7 +20,7 @@ const wholeProc = "/whole-proc"
 
 // folders of the jail. /tmp is where runsc builds the empty root of its sandbox process.
 var folders = []string{
-	"/proc", wholeProc, "/dev", "/tmp", Guest, RootFS, Disk + "workspace", Disk + "tmp", Disk + "files", State, Bundle, Image,
+	"/proc", wholeProc, "/dev", "/tmp", Guest, RootFS, Disk + "workspace", Disk + "tmp", Disk + "files", State, Bundle, Image, NewImage,
 }
 
 // build makes the file tree of the jail and the root of this process. Nothing of the host's tree stays reachable.
