@@ -103,17 +103,22 @@ func packs(t *testing.T, e *containertest.Env) []blob.Entry {
 
 func TestCase74WorkspaceIsTheSameAfterTwentyRests(t *testing.T) {
 	t.Parallel()
-	e := containertest.New(t, dbtest.SQLite(t)) // the store is not what this is about
-	id := lasting(t, e)
-	for n := range 20 {
-		before := python(t, e, id, someTree+treeHash, fmt.Sprint(n))
-		rest(t, e, id)
-		if after := python(t, e, id, treeHash); after != before {
-			t.Fatalf("rest %d: the tree was %s and is %s", n, before, after)
-		}
-		if n := len(packs(t, e)); n != 0 {
-			t.Fatalf("%d packed workspaces beside the image", n)
-		}
+	for _, driver := range containertest.Drivers() {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			e := containertest.NewOn(t, dbtest.SQLite(t), driver) // the store is not what this is about
+			id := lasting(t, e)
+			for n := range 20 {
+				before := python(t, e, id, someTree+treeHash, fmt.Sprint(n))
+				rest(t, e, id)
+				if after := python(t, e, id, treeHash); after != before {
+					t.Fatalf("rest %d: the tree was %s and is %s", n, before, after)
+				}
+				if n := len(packs(t, e)); n != 0 {
+					t.Fatalf("%d packed workspaces beside the image", n)
+				}
+			}
+		})
 	}
 }
 

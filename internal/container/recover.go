@@ -31,7 +31,7 @@ func (s *Service) Recover(ctx context.Context) (Recovered, error) {
 	for _, id := range images {
 		orphan[id] = true
 	}
-	stale, err := s.snapshots()
+	stale, err := s.sweepSnapshots()
 	if err != nil {
 		return r, err
 	}

@@ -51,6 +51,7 @@ type Service struct {
 	Ping        time.Duration // between signs of life of a quiet exec; 0 = 10 s
 	SweepEvery  time.Duration // pace of the background loop; 0 = 1 s
 	SweepLimit  time.Duration // how long one container may hold it up; 0 = 30 s
+	KeepLimit   time.Duration // how long the end of a sandbox waits for its snapshot; 0 = 20 s
 
 	// MaxFile bounds an output file, and a file that the direct door takes or gives; 0 = 500 MiB.
 	MaxFile int64

@@ -26,8 +26,7 @@ import (
 // A snapshot is taken out of the store before it is continued, so that no random number is drawn twice.
 
 const (
-	// keepLimit is how long the end of one sandbox waits for its snapshot. It is below sweepLimit. Somebody waits for the
-	// memory of one that goes for room, so it gets less.
+	// keepLimit is below sweepLimit. Somebody waits for the memory of a sandbox that goes for room, so it gets less.
 	keepLimit     = 20 * time.Second
 	keepRoomLimit = 5 * time.Second
 	// keepAllLimit is how long the end of the service waits for those of all; keepers work at a time.
@@ -181,8 +180,8 @@ func (s *Service) dropSnapshot(id ID) error {
 	return nil
 }
 
-// snapshots lists the ids that have one.
-func (s *Service) snapshots() (map[string]bool, error) {
+// sweepSnapshots removes what a crash left half-done, and lists the containers that seem to have a snapshot.
+func (s *Service) sweepSnapshots() (map[string]bool, error) {
 	have := map[string]bool{}
 	if s.Snapshots == nil {
 		return have, nil
@@ -191,21 +190,21 @@ func (s *Service) snapshots() (map[string]bool, error) {
 	for _, id := range ids {
 		have[id] = true
 	}
-	return have, err
+	return have, errors.Join(err, s.Snapshots.Sweep())
 }
 
 // SweepSnapshots removes all snapshots while there is no disk for them. The background loop calls it.
 func (s *Service) SweepSnapshots(ctx context.Context) error {
-	if s.AdmitSnapshot == nil {
+	if s.AdmitSnapshot == nil || s.Snapshots == nil {
 		return nil
 	}
 	why := s.AdmitSnapshot(ctx)
 	if why == nil {
 		return nil
 	}
-	ids, err := s.snapshots()
+	ids, err := s.Snapshots.List()
 	errs := []error{err}
-	for id := range ids {
+	for _, id := range ids {
 		errs = append(errs, s.dropSnapshot(ID(id)))
 	}
 	if len(ids) > 0 {

@@ -137,9 +137,6 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	if err := p.containers.Workspaces.Sweep(); err != nil {
 		return fmt.Errorf("sweep half-made workspaces: %w", err)
 	}
-	if err := p.containers.Snapshots.Sweep(); err != nil {
-		return err
-	}
 	r, err := p.containers.Recover(ctx)
 	if err != nil {
 		return err
