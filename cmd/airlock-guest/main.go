@@ -60,7 +60,9 @@ func main() {
 }
 
 func native() error {
-	serve.IgnoreSignals()
+	if err := serve.IgnoreSignals(); err != nil {
+		return err
+	}
 	if err := setup.Run(hostFD); err != nil {
 		os.Exit(1) // setup has told the host
 	}
@@ -73,7 +75,9 @@ func native() error {
 }
 
 func inGVisor() error {
-	serve.IgnoreSignals()
+	if err := serve.IgnoreSignals(); err != nil {
+		return err
+	}
 	group, err := gvisor.Confine()
 	if err != nil {
 		os.Exit(1) // setup has told the host

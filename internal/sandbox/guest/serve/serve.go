@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -69,15 +68,6 @@ func Stream(fd int) (io.ReadWriteCloser, error) {
 		return nil, fmt.Errorf("stream %d: %w", fd, err)
 	}
 	return os.NewFile(uintptr(fd), "host"), nil
-}
-
-// IgnoreSignals makes the guest deaf to what code might send it, and to the
-// limits it inherits itself. Not SIG_IGN: the code would inherit that.
-func IgnoreSignals() {
-	signal.Notify(make(chan os.Signal, 1),
-		syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPROF,
-		syscall.SIGXFSZ, syscall.SIGXCPU, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGIO)
 }
 
 func (s *server) read(r *guest.Reader) error {
