@@ -65,7 +65,7 @@ func (l *Lease) create(ctx context.Context, img *rootfs.Image) (sb *sandbox.Sand
 		return nil, nil, false, err
 	}
 	if release, err = img.Hold(); err != nil {
-		return nil, nil, false, fmt.Errorf("start sandbox of container %s: %w", c.ID, err)
+		return nil, nil, false, capacity(fmt.Errorf("start sandbox of container %s: %w", c.ID, sandbox.Full(err)))
 	}
 	spec := sandbox.Spec{
 		ID: string(c.ID), RootFS: img.Path, Workspace: ws, Limits: s.limits(), Hostname: "airlock", Preload: s.Preload,

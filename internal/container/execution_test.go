@@ -164,12 +164,14 @@ func TestAccountOfACallWhoseContainerIsDeleted(t *testing.T) {
 			cpu += a.CPU
 			if a.Kind == container.KindExec {
 				outcome = a.Outcome
-				if a.ExitCode != -1 || a.Wall <= 0 {
+				if a.ExitCode == 0 || a.Wall <= 0 {
 					t.Errorf("account %+v", a)
 				}
 			}
 		}
-		if cpu < burnt || cpu > 100*burnt || outcome != container.OutcomeGone {
+		// Which of the two is noticed first, the end of the turn or that of its sandbox, is chance.
+		told := outcome == container.OutcomeGone || outcome == container.OutcomeCanceled
+		if cpu < burnt || cpu > 100*burnt || !told {
 			t.Errorf("%s paid, outcome %q", cpu, outcome)
 		}
 	})

@@ -236,7 +236,7 @@ func (l *Lease) attach(ctx context.Context) (*sandbox.Workspace, error) {
 	if ws := l.live.ws; ws != nil && ws.Attached() {
 		return ws, nil
 	} else if ws != nil { // it is being detached, which took longer than somebody waited
-		if err := l.s.detach(ctx, l.live, ws); err != nil {
+		if err := l.s.detach(ctx, l.live, ws.Detach); err != nil {
 			return nil, err
 		}
 	}
@@ -364,19 +364,22 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 		}
 		s.log().InfoContext(ctx, "sandbox ended", "container_id", v.id, "why", why, "reason", reason)
 	}
-	if why == whyDied || ws == nil {
+	switch {
+	case why == whyDied || ws == nil:
 		return nil
+	case why == whyDeleted || why == whyExpired:
+		return s.detach(ctx, v, ws.Drop) // a full disk must not keep what would make room on it
 	}
-	return s.detach(ctx, v, ws)
+	return s.detach(ctx, v, ws.Detach)
 }
 
 // detachLimit is how long the end of a sandbox waits for the disk; the next pass or use waits again.
 const detachLimit = 30 * time.Second
 
-func (s *Service) detach(ctx context.Context, v *live, ws *sandbox.Workspace) error {
+func (s *Service) detach(ctx context.Context, v *live, end func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, detachLimit)
 	defer cancel()
-	if err := ws.Detach(ctx); err != nil {
+	if err := end(ctx); err != nil {
 		return fmt.Errorf("detach workspace of container %s: %w", v.id, err)
 	}
 	v.mu.Lock()

@@ -2,11 +2,15 @@ package container_test
 
 import (
 	"context"
+	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 // With memory for two sandboxes a third makes the one that rests longest go, a frozen one first, and never one at work.
@@ -45,5 +49,41 @@ func TestThirdSandboxTakesThePlaceOfTheOneThatRestsLongest(t *testing.T) {
 		busy.Release(context.WithoutCancel(t.Context()))
 		other.Release(context.WithoutCancel(t.Context()))
 		e.Sh(t, next.ID, "true")
+	})
+}
+
+// starved makes no sandbox: the kernel refuses it a cgroup, say.
+type starved struct{ sandbox.Driver }
+
+func (starved) Create(context.Context, sandbox.Spec) (*sandbox.Sandbox, error) {
+	return nil, fmt.Errorf("cgroup: %w: %w", sandbox.ErrCapacity, syscall.EAGAIN)
+}
+
+func TestHostThatCannotCarryAnotherSandboxIsNoFaultOfTheServer(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		box := create(t, e, container.CreateParams{})
+		e.Sh(t, box.ID, "echo kept > f")
+		kept := e.Driver
+		e.Driver = starved{kept}
+		if e.Pool != nil {
+			t.Fatal("a pool would hide it")
+		}
+		fresh := create(t, e, container.CreateParams{})
+		_, err := e.Exec(t.Context(), e.Caller, fresh.ID, container.ExecParams{Command: "true"}, nil, nil)
+		wantError(t, err, 529, "")
+		if e := wire.AsError(err); e.RetryAfter == 0 || e.NoRetry {
+			t.Errorf("it may be tried again: %+v", e)
+		}
+		// A fork needs no sandbox, and neither does an end.
+		if _, err := e.Fork(t.Context(), e.Caller, box.ID); err != nil {
+			t.Error(err)
+		}
+		for _, id := range []container.ID{fresh.ID, box.ID} {
+			if err := e.Delete(t.Context(), e.Caller, id); err != nil {
+				t.Error(err)
+			}
+		}
+		e.Driver = kept
 	})
 }

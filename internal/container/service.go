@@ -180,14 +180,17 @@ func (s *Service) Get(ctx context.Context, caller tenant.Caller, id ID) (*Contai
 	return s.settled(ctx, c)
 }
 
-// settled is asSeen, written down: a container that was once called expired stays so, even if the clock steps back.
+// settled is asSeen, written down: a container that was once called expired stays so, even if the clock steps back. A disk
+// without room for that does not keep anybody from reading.
 func (s *Service) settled(ctx context.Context, c *Container) (*Container, error) {
 	was := c.State
 	if c = s.asSeen(c); c.State == was {
 		return c, nil
 	}
-	_, err := markExpired(ctx, s.DB, c.ID, s.now())
-	return c, err
+	if _, err := markExpired(ctx, s.DB, c.ID, s.now()); err != nil && wire.AsError(err).Type != wire.TypeOverloaded {
+		return nil, err
+	}
+	return c, nil
 }
 
 // asSeen gives a row the state that time has given it, even if the background loop has not been there yet.

@@ -80,6 +80,14 @@ func write(ctx context.Context, d *db.DB, what string, f func(context.Context, d
 	return nil
 }
 
+// end is write for a step towards the end of a container, which makes room on a full disk.
+func end(ctx context.Context, d *db.DB, what string, f func(context.Context, db.Tx) error) error {
+	if err := d.RunDelete(ctx, f); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
 // load reads a container the caller may use. Unknown, foreign and deleted ones take the same single read and give the
 // same answer.
 func load(ctx context.Context, d *db.DB, caller tenant.Caller, id ID) (*Container, error) {
@@ -131,7 +139,7 @@ func saveUse(ctx context.Context, d *db.DB, c *Container) error {
 
 // setState moves a row from one state to another; an empty from means any but those of a deletion.
 func setState(ctx context.Context, d *db.DB, id ID, from, to State) error {
-	return write(ctx, d, "set container "+string(id)+" "+string(to), func(ctx context.Context, tx db.Tx) error {
+	return end(ctx, d, "set container "+string(id)+" "+string(to), func(ctx context.Context, tx db.Tx) error {
 		q := tx.NewUpdate().Model((*row)(nil)).Set("state = ?", to).Where("id = ?", string(id))
 		if from == "" {
 			q = q.Where("state NOT IN ('deleting', 'deleted')")
@@ -145,7 +153,7 @@ func setState(ctx context.Context, d *db.DB, id ID, from, to State) error {
 
 // bury ends a deletion: what is left is an id that is never used again.
 func bury(ctx context.Context, d *db.DB, id ID) error {
-	return write(ctx, d, "bury container "+string(id), func(ctx context.Context, tx db.Tx) error {
+	return end(ctx, d, "bury container "+string(id), func(ctx context.Context, tx db.Tx) error {
 		if _, err := tx.NewDelete().Model((*inputRow)(nil)).Where("container_id = ?", string(id)).Exec(ctx); err != nil {
 			return err
 		}
@@ -157,7 +165,7 @@ func bury(ctx context.Context, d *db.DB, id ID) error {
 
 // setWorkspace notes that there is an image now, or neither an image nor a blob any more.
 func setWorkspace(ctx context.Context, d *db.DB, id ID, has bool) error {
-	return write(ctx, d, "note workspace of container "+string(id), func(ctx context.Context, tx db.Tx) error {
+	return end(ctx, d, "note workspace of container "+string(id), func(ctx context.Context, tx db.Tx) error {
 		res, err := tx.NewUpdate().Model((*row)(nil)).Set("has_workspace = ?", has).Set("pack_key = ''").
 			Where("id = ?", string(id)).Exec(ctx)
 		return db.MustChange(res, err)
@@ -184,7 +192,7 @@ func due(ctx context.Context, d *db.DB, home string, now time.Time) ([]ID, error
 
 // markExpired ends a container if its time is still over, and says whether it did.
 func markExpired(ctx context.Context, d *db.DB, id ID, now time.Time) (bool, error) {
-	err := write(ctx, d, "expire container "+string(id), func(ctx context.Context, tx db.Tx) error {
+	err := end(ctx, d, "expire container "+string(id), func(ctx context.Context, tx db.Tx) error {
 		res, err := tx.NewUpdate().Model((*row)(nil)).Set("state = ?", StateExpired).Where("id = ?", string(id)).
 			Where("state = ?", StateActive).Where("expires_at <= ?", wire.MicrosOf(now)).Exec(ctx)
 		return db.MustChange(res, err)

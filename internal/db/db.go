@@ -48,6 +48,8 @@ type DB struct {
 	engine Engine
 	read   *bun.DB
 	write  *bun.DB
+	folder string // of SQLite's files
+	room   room
 }
 
 // maxConns bounds the connections of one server to PostgreSQL, whose default limit is 100 in all.
@@ -66,6 +68,7 @@ func Open(ctx context.Context, where string) (*DB, error) {
 	if err := d.migrate(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
+	d.room.keep()
 	return d, nil
 }
 
@@ -140,7 +143,7 @@ func connectSQLite(path string) (*DB, error) {
 	if err != nil {
 		return nil, errors.Join(err, write.Close())
 	}
-	return &DB{engine: SQLite, read: read, write: write}, nil
+	return &DB{engine: SQLite, read: read, write: write, folder: filepath.Dir(abs), room: room{path: abs + "-room"}}, nil
 }
 
 // Engine says which database this is.

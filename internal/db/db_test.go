@@ -3,10 +3,12 @@ package db_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
@@ -303,5 +305,66 @@ func TestSQLiteFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A table that may not grow is, to SQLite, what a full disk is.
+func TestDatabaseWithoutRoomIsAFullDisk(t *testing.T) {
+	t.Parallel()
+	d := dbtest.SQLite(t)
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		err = d.RunTx(t.Context(), func(ctx context.Context, tx db.Tx) error {
+			if _, err := tx.ExecContext(ctx, "PRAGMA max_page_count = 1"); err != nil { // as small as it is now
+				return err
+			}
+			_, err := tx.NewInsert().Model(&appRow{ID: fmt.Sprint(i), Name: strings.Repeat("x", 4000) + fmt.Sprint(i)}).ModelTableExpr("apps").Exec(ctx)
+			return err
+		})
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("the error is %v, want ENOSPC", err)
+	}
+	if db.IsUnique(err) {
+		t.Error("a full disk is taken for a name that exists")
+	}
+}
+
+func TestDeletionIsTriedASecondTimeWithTheRoomKeptForIt(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "airlock.db")
+	d, err := db.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if room, err := os.Stat(path + "-room"); err != nil || room.Size() < 1<<20 {
+		t.Errorf("no room is kept: %v", err)
+	}
+	full, calls := fmt.Errorf("full: %w", syscall.ENOSPC), 0
+	err = d.RunDelete(t.Context(), func(context.Context, db.Tx) error {
+		if calls++; calls == 1 {
+			return full
+		}
+		return nil
+	})
+	if _, gone := os.Stat(path + "-room"); err != nil || calls != 2 || !errors.Is(gone, os.ErrNotExist) {
+		t.Errorf("%d calls, %v; room: %v", calls, err, gone)
+	}
+	stop := errors.New("stop")
+	for want, last := range map[int]error{1: stop, 2: full} {
+		calls = 0
+		err := d.RunDelete(t.Context(), func(context.Context, db.Tx) error { calls++; return last })
+		if !errors.Is(err, last) || calls != want {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = db.Open(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + "-room"); errors.Join(err, d.Close()) != nil {
+		t.Errorf("the room was not taken again: %v", err)
 	}
 }

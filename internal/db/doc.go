@@ -9,8 +9,10 @@
 //   - SQLite has one write connection and a pool of readers (WAL, synchronous=FULL), so that a write
 //     never meets SQLITE_BUSY and a commit is on the disk when it returns. A transaction of RunTx
 //     takes the write lock at its start.
+//   - A file beside SQLite keeps room for deletions on a full disk; every other write fails there with
+//     syscall.ENOSPC, also where the database has another name for it.
 //   - A database whose schema is newer than the program is refused, with both versions named.
 //
-// Files: db.go (open, errors), tx.go (transactions, dialect fragments), migrate.go, secret.go (random
+// Files: db.go (open, errors), full.go (a disk without room), tx.go (transactions, dialect fragments), migrate.go, secret.go (random
 // values kept in the database). dbtest gives tests a fresh database on each engine.
 package db

@@ -9,9 +9,10 @@ import (
 )
 
 // RunTx runs fn in a transaction, commits if it returns nil and rolls back otherwise. fn must use tx for
-// everything and must not do anything slow. It is called once: nothing is retried.
+// everything and must not do anything slow. It is called once: nothing is retried. A database without
+// room is syscall.ENOSPC, and nothing was changed; see RunDelete.
 func (d *DB) RunTx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error {
-	return d.write.RunInTx(ctx, &sql.TxOptions{}, fn)
+	return d.full(d.write.RunInTx(ctx, &sql.TxOptions{}, fn))
 }
 
 // ForUpdate locks the rows of q until the transaction ends. SQLite needs no such clause, its

@@ -97,7 +97,7 @@ func (s *Service) openBlob(ctx context.Context, c tenant.Caller, f *File, offset
 // Delete removes a file, or the metadata of an expired one. A second time it is unknown.
 func (s *Service) Delete(ctx context.Context, c tenant.Caller, id ID) error {
 	var key string
-	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 		row, err := lockVisible(ctx, s.DB, tx, c, string(id), s.metadataLimit())
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 	if err := s.sweepExpired(ctx); err != nil {
 		return fmt.Errorf("sweep expired files: %w", err)
 	}
-	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 		return sweepMetadata(ctx, tx, s.metadataLimit(), s.now().UnixMicro())
 	})
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 func (s *Service) sweepExpired(ctx context.Context) error {
 	for {
 		var rows []*fileRow
-		err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+		err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 			var err error
 			rows, err = sweepExpired(ctx, s.DB, tx, s.now().UnixMicro(), sweepBatch)
 			return err

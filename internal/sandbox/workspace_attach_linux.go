@@ -29,7 +29,7 @@ func (w *Workspace) Attach(ctx context.Context) error {
 	}
 	mount, err := attachImage(ctx, image.File)
 	if err != nil { // a device that is still bound keeps the lock
-		return errors.Join(fmt.Errorf("attach workspace %s: %w", w.ID, err), image.File.Close())
+		return errors.Join(fmt.Errorf("attach workspace %s: %w", w.ID, Full(err)), image.File.Close())
 	}
 	w.image = image.File
 	w.setMount(mount)
@@ -99,9 +99,14 @@ func openRoot(mount *os.File) (int, error) {
 
 // Detach writes everything out and releases the loop device. The sandboxes that used it must be destroyed. Repeatable.
 // A disk that hangs cannot be called off: when ctx ends first Detach returns its cause and the work goes on; the next
-// Detach waits for it again.
-func (w *Workspace) Detach(ctx context.Context) error {
-	run := w.startDetach(ctx)
+// Detach waits for it again. The workspace is detached also if not everything could be written.
+func (w *Workspace) Detach(ctx context.Context) error { return w.end(ctx, true) }
+
+// Drop is Detach for a workspace that is to be removed: it needs no room on the disk, and what was not written is lost.
+func (w *Workspace) Drop(ctx context.Context) error { return w.end(ctx, false) }
+
+func (w *Workspace) end(ctx context.Context, keep bool) error {
+	run := w.startDetach(ctx, keep)
 	select {
 	case <-run.done:
 		return run.err
@@ -111,7 +116,7 @@ func (w *Workspace) Detach(ctx context.Context) error {
 }
 
 // startDetach begins to detach, or gives the work that goes on.
-func (w *Workspace) startDetach(ctx context.Context) *detaching {
+func (w *Workspace) startDetach(ctx context.Context, keep bool) *detaching {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.detaching != nil {
@@ -121,7 +126,7 @@ func (w *Workspace) startDetach(ctx context.Context) *detaching {
 	w.detaching = run
 	go func() {
 		defer close(run.done)
-		run.err = w.detach(context.WithoutCancel(ctx))
+		run.err = w.detach(context.WithoutCancel(ctx), keep)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.detaching = nil
@@ -129,7 +134,7 @@ func (w *Workspace) startDetach(ctx context.Context) *detaching {
 	return run
 }
 
-func (w *Workspace) detach(ctx context.Context) error {
+func (w *Workspace) detach(ctx context.Context, keep bool) error {
 	w.busy.Lock()
 	defer w.busy.Unlock()
 	if w.image == nil {
@@ -137,13 +142,14 @@ func (w *Workspace) detach(ctx context.Context) error {
 	}
 	mount := w.mount
 	w.setMount(nil)
-	// The last descriptor of the mount unmounts; the device clears itself after that.
-	err := errors.Join(trim(mount), syncImage(mount, w.image), mount.Close(), w.image.Close())
-	w.image = nil
-	if err == nil {
-		err = w.released(ctx)
+	var err error
+	if keep {
+		err = errors.Join(trim(mount), syncImage(mount, w.image))
 	}
-	if err != nil {
+	// The last descriptor of the mount unmounts; the device clears itself after that.
+	err = errors.Join(err, mount.Close(), w.image.Close())
+	w.image = nil
+	if err = errors.Join(err, w.released(ctx)); err != nil {
 		return fmt.Errorf("detach workspace %s: %w", w.ID, err)
 	}
 	return nil

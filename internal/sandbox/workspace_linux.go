@@ -29,14 +29,14 @@ func (w *Workspaces) Create(ctx context.Context, id string, limits Limits) (*Wor
 		err = cloneImage(ctx, template, w.Path(id))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", id, full(err))
+		return nil, fmt.Errorf("workspace %s: %w", id, Full(err))
 	}
 	return &Workspace{ID: id, path: w.Path(id)}, nil
 }
 
-// full adds ErrCapacity to the errors of a host that has run out of something.
-func full(err error) error {
-	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
+// Full adds ErrCapacity to the errors of a host that has run out of something.
+func Full(err error) error {
+	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("%w: %w", ErrCapacity, err)
 		}

@@ -136,7 +136,7 @@ func (w *Workspaces) Unpack(ctx context.Context, id string, src io.Reader, check
 		return check()
 	})
 	if err != nil {
-		return fmt.Errorf("unpack workspace %s: %w", id, full(err))
+		return fmt.Errorf("unpack workspace %s: %w", id, Full(err))
 	}
 	return nil
 }
@@ -318,7 +318,7 @@ func (w *Workspaces) Clone(ctx context.Context, from, to string) error {
 	}
 	defer src.Close() // read only
 	if err := w.publish(to, func(dst *os.File) error { return copySparse(ctx, dst, src) }); err != nil {
-		return fmt.Errorf("clone workspace %s: %w", from, full(err))
+		return fmt.Errorf("clone workspace %s: %w", from, Full(err))
 	}
 	return nil
 }

@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -88,6 +90,60 @@ func TestServerOnADiskThatFills(t *testing.T) {
 	fill(t, cfg.Data, 0.3)
 	s.answers("POST", box+"/exec", command, 200)
 	s.answers("DELETE", box, nil, 200)
+}
+
+// With not one block left, what makes room still works, and nothing is called a fault of the server.
+func TestDeletingWorksOnADiskThatIsFull(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Data = smallDisk(t)
+	cfg.Container.SweepEvery = time.Hour // what is not written yet stays so until the deletion
+	s := start(t, cfg)
+	file, live := s.upload(s.key, "kept.txt", "kept"), s.container(s.key)
+	var resting []string
+	for range 40 {
+		resting = append(resting, s.container(s.key))
+	}
+	var key struct {
+		ID string `json:"id"`
+	}
+	s.json("POST", s.AdminURL()+"/airlock/v1/keys", s.AdminKey(), map[string]any{"app": "default"}, 200, &key)
+	// What it wrote lies in memory for the most part, and will find no room.
+	s.answers("POST", "/airlock/v1/containers/"+live+"/exec", map[string]any{"command": "head -c 8000000 /dev/urandom > f"}, 200)
+
+	fillWhole(t, cfg.Data)
+	s.answers("GET", "/airlock/v1/containers/"+live, nil, 200)
+	// Those before the live one give nothing back.
+	for _, id := range slices.Insert(resting, 20, live) {
+		s.answers("DELETE", "/airlock/v1/containers/"+id, nil, 200)
+		s.answers("GET", "/airlock/v1/containers/"+id, nil, 404)
+	}
+	s.answers("DELETE", "/v1/files/"+file, nil, 200)
+	if got := s.status("DELETE", s.AdminURL()+"/airlock/v1/keys/"+key.ID, s.AdminKey(), nil); got != 200 {
+		t.Errorf("a key could not be revoked: %d", got)
+	}
+	if n := s.parts.containers.LiveCount(); n != 0 {
+		t.Errorf("%d sandboxes live after the deletions", n)
+	}
+}
+
+// fillWhole leaves no block of a disk.
+func fillWhole(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, "fill"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for piece := int64(1 << 20); piece >= 1<<10; piece /= 2 {
+		for err == nil {
+			err = unix.Fallocate(int(f.Fd()), 0, size(t, f), piece)
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+		err = nil
+	}
 }
 
 func (r *running) answers(method, path string, body any, want int) {

@@ -123,7 +123,7 @@ func (s *Service) RevokeKey(ctx context.Context, id string) error {
 	if !storable(id) {
 		return noKey()
 	}
-	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 		return revokeKey(ctx, tx, id, s.now().UnixMicro())
 	})
 	if errors.Is(err, db.ErrStale) {
@@ -138,7 +138,7 @@ func (s *Service) RevokeKey(ctx context.Context, id string) error {
 // Sweep removes keys that expired long ago, and those of single commands when they have expired.
 func (s *Service) Sweep(ctx context.Context) error {
 	now := s.now()
-	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 		return errors.Join(deleteEndedKeys(ctx, tx, now.Add(-endedKeys).UnixMicro()),
 			deleteShortKeys(ctx, tx, now.UnixMicro(), sessionKeys.Microseconds()))
 	})

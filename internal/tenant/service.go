@@ -110,7 +110,7 @@ func (s *Service) setDisabled(ctx context.Context, idOrName string, at *int64) (
 		return nil, noApp()
 	}
 	var row *appRow
-	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 		var err error
 		if row, err = selectApp(ctx, tx, idOrName); err != nil {
 			return err

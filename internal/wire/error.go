@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"syscall" //nolint:depguard // two names of errors; no call is made
 	"time"
 	"unicode/utf8"
 )
@@ -140,7 +141,8 @@ func Internal(err error) *Error {
 	return &Error{Type: TypeAPI, Message: internalText, Err: err}
 }
 
-// AsError gives the *Error inside err, or wraps err with Internal. nil stays nil.
+// AsError gives the *Error inside err. Any other error is a 529 if a full disk is its cause, which passes, and wrapped with
+// Internal if not. nil stays nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -148,8 +150,19 @@ func AsError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
+	if diskFull(err) {
+		e := Overloaded(retryDiskFull, "The server's disk is full, so this could not be done. Reading works, and deleting makes room.").WithCode("disk_full")
+		e.Err = err
+		return e
+	}
 	return Internal(err)
 }
+
+const retryDiskFull = time.Minute
+
+// diskFull recognises a full disk under whatever it was met by: a file, a workspace, or a database, to whose errors package
+// db gives the same form.
+func diskFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // maxMessage bounds a message in bytes: many quote what the client or an upstream sent.
 const maxMessage = 4 << 10

@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -55,6 +57,8 @@ func do(t *testing.T, method, url string, body io.Reader, headers ...string) rep
 	return reply{res.StatusCode, res.Header, b}
 }
 
+const diskFull = `{"type":"overloaded_error","message":"The server's disk is full, so this could not be done. Reading works, and deleting makes room.","details":{"error_code":"disk_full"}}`
+
 func TestErrorBodies(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -73,6 +77,8 @@ func TestErrorBodies(t *testing.T) {
 		{wire.TooLarge("x"), 413, `{"type":"request_too_large","message":"x"}`, nil},
 		{wire.RateLimited(5*time.Second, "x"), 429, `{"type":"rate_limit_error","message":"x"}`, map[string]string{"Retry-After": "5", "X-Should-Retry": ""}},
 		{wire.Overloaded(1500*time.Millisecond, "x"), 529, `{"type":"overloaded_error","message":"x"}`, map[string]string{"Retry-After": "2"}},
+		{fmt.Errorf("write: %w", &os.PathError{Op: "write", Path: "/secret", Err: syscall.ENOSPC}), 529, diskFull, map[string]string{"Retry-After": "60"}},
+		{errors.Join(errors.New("x"), fmt.Errorf("write: %w", syscall.EDQUOT)), 529, diskFull, map[string]string{"Retry-After": "60"}},
 		{&wire.Error{Type: wire.TypeTimeout, Message: "x"}, 504, `{"type":"timeout_error","message":"x"}`, nil},
 		{
 			&wire.Error{Type: wire.TypeInvalidRequest, Message: "x", Code: "thread_unsupported_request", Details: map[string]any{"unsupported": nil}}, 400,

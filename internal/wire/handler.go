@@ -105,8 +105,11 @@ func finish(log *slog.Logger, w *responseWriter, r *http.Request, body *idleRead
 
 func logError(log *slog.Logger, r *http.Request, e *Error, err error) {
 	level := slog.LevelDebug
-	if e.HTTPStatus() == http.StatusInternalServerError {
+	switch {
+	case e.HTTPStatus() == http.StatusInternalServerError:
 		level = slog.LevelError
+	case e.Type == TypeOverloaded && e.Err != nil:
+		level = slog.LevelWarn // the host lacks something
 	}
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		// The client left; nobody has to look at that.

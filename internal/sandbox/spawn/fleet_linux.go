@@ -24,7 +24,8 @@ type Fleet struct {
 	making sync.WaitGroup
 }
 
-// Create completes and checks a spec and calls create with a time limit. It fails once Close was called.
+// Create completes and checks a spec and calls create with a time limit. It fails once Close was called, and with
+// sandbox.ErrCapacity if the host has run out of something.
 func (f *Fleet) Create(ctx context.Context, spec sandbox.Spec, create func(context.Context, sandbox.Spec) (*sandbox.Sandbox, error)) (*sandbox.Sandbox, error) {
 	spec.Limits = spec.Limits.WithDefaults()
 	if spec.Hostname == "" {
@@ -44,7 +45,7 @@ func (f *Fleet) Create(ctx context.Context, spec sandbox.Spec, create func(conte
 	defer cancel()
 	sb, err := create(ctx, spec)
 	if err != nil {
-		return nil, fmt.Errorf("create sandbox %s: %w", spec.ID, err)
+		return nil, fmt.Errorf("create sandbox %s: %w", spec.ID, sandbox.Full(err))
 	}
 	return sb, nil
 }
