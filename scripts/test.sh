@@ -52,6 +52,12 @@ javascript() {
   (cd e2e/ts && npm ci --no-audit --no-fund --loglevel=error)
 }
 
+# Elsewhere than on Linux the binary is a client: it must build there, for both processors, and its tests too.
+macos() {
+  GOOS=darwin GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/airlock &&
+    GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./cmd/airlock
+}
+
 rootfs() {
   privileged --preserve-env bin/airlock rootfs build --profile min &&
     privileged --preserve-env bin/airlock rootfs build --profile office
@@ -83,6 +89,7 @@ must "guest and bin/airlock" make -s build
 stage "runsc (the pinned gVisor)" make -s runsc
 stage "tools" tools
 stage "lint" make -s lint
+stage "client commands for macOS" macos
 stage "JavaScript clients" javascript
 must "root file systems (min, office)" rootfs
 printf '\n=== servers for the tests\n'

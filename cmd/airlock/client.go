@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/airlock-sandbox/airlock/internal/server"
 )
 
 const (
@@ -65,11 +63,11 @@ func (c *connection) resolve() error {
 		return exitError{code: 2, err: fmt.Errorf("the address %q must begin with http:// or https://", c.url)}
 	}
 	if c.data == "" {
-		cfg, err := server.LoadConfig(server.LoadOptions{Env: os.Environ()})
+		data, err := dataFolder()
 		if err != nil {
 			return err
 		}
-		c.data = cfg.Data
+		c.data = data
 	}
 	return nil
 }

@@ -1,9 +1,12 @@
+//go:build linux
+
 package main
 
 import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 
 	"github.com/airlock-sandbox/airlock/internal/server"
 )
@@ -42,4 +45,43 @@ func serveHere(ctx context.Context, cfg server.Config) (*localServer, error) {
 			return errors.Join(<-ended, s.Close())
 		},
 	}, nil
+}
+
+// startHere serves in this process, on a free loopback port, until stop is called.
+func (o *askOptions) startHere(ctx context.Context, n notes) (_ *client, stop func(), err error) {
+	cfg, err := server.LoadConfig(server.LoadOptions{
+		Flags: map[string]string{"data": o.conn.data, "listen": "127.0.0.1:0"},
+		Env:   os.Environ(),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if cfg.LogLevel == "info" {
+		cfg.LogLevel = "error" // the log of one call is noise here; AIRLOCK_LOG_LEVEL=debug shows it
+	}
+	n.line("no server on %s: serving here for this call", o.conn.data)
+	here, err := serveHere(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop = func() {
+		if err := here.stop(); err != nil {
+			n.line("server: %v", err)
+		}
+	}
+	c := &client{url: here.url, adminURL: here.url, key: o.conn.key, http: here.http}
+	if c.key == "" {
+		c.key = here.adminKey
+	}
+	if err := c.becomeApp(ctx, o.conn.app); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return c, stop, nil
+}
+
+// dataFolder is the one of the settings.
+func dataFolder() (string, error) {
+	cfg, err := server.LoadConfig(server.LoadOptions{Env: os.Environ()})
+	return cfg.Data, err
 }

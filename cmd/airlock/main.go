@@ -1,4 +1,5 @@
-// Command airlock is the server and its client in one binary.
+// Command airlock is the server and its client in one binary. What makes or needs sandboxes is Linux only; elsewhere the
+// client commands remain, and the others say so (elsewhere.go).
 //
 // Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted (SIGINT), 143 terminated (SIGTERM); a command that has others
 // says so in its help. For serve a signal is the order to end, so that it ends with 0.
@@ -14,8 +15,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/airlock-sandbox/airlock/internal/server"
 )
 
 func main() {
@@ -47,11 +46,7 @@ func run(args []string) int {
 		return code.code
 	}
 	fmt.Fprintln(os.Stderr, "airlock:", err)
-	if errors.Is(err, server.ErrNoSandbox) {
-		advice := ownRights().advice(os.Args)
-		if advice == "" {
-			advice = "run: airlock doctor   (it names what is missing and the line to type)"
-		}
+	if advice := adviceFor(err); advice != "" {
 		fmt.Fprintln(os.Stderr, advice)
 	}
 	return 1

@@ -1,11 +1,15 @@
+//go:build linux
+
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/server"
 )
 
 // rights is what this process may do, as far as it matters for sandboxes.
@@ -17,7 +21,7 @@ type rights struct {
 func ownRights() rights {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		status = nil // not Linux: nothing is known to be missing
+		status = nil // no /proc: nothing is known to be missing
 	}
 	return readRights(os.Geteuid(), string(status))
 }
@@ -28,6 +32,17 @@ func readRights(uid int, status string) rights {
 		r.missing = missing
 	}
 	return r
+}
+
+// adviceFor says what to do about an error of this machine; empty if there is nothing to say beyond it.
+func adviceFor(err error) string {
+	if !errors.Is(err, server.ErrNoSandbox) {
+		return ""
+	}
+	if advice := ownRights().advice(os.Args); advice != "" {
+		return advice
+	}
+	return "run: airlock doctor   (it names what is missing and the line to type)"
 }
 
 // advice names the right that is missing and the next line to type, which is args again in the way that works; empty if no

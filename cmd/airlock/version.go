@@ -6,13 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/airlock-sandbox/airlock/internal/server"
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 // Set by the linker.
 var buildVersion, buildCommit, buildDate string
 
-func version() server.Version { return server.NewVersion(buildVersion, buildCommit, buildDate) }
+func version() wire.Build { return wire.NewBuild(buildVersion, buildCommit, buildDate) }
 
 func newVersionCommand() *cobra.Command {
 	var asJSON bool

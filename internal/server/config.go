@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 // Config is every setting. The yaml name is the key in the file; the environment variable is AIRLOCK_ and the key in
@@ -51,7 +52,7 @@ type Config struct {
 	// UpstreamTransport replaces the network towards upstreams in tests; nil = the default.
 	UpstreamTransport http.RoundTripper `yaml:"-"`
 	// Version is shown by /version; empty = unknown.
-	Version Version `yaml:"-"`
+	Version wire.Build `yaml:"-"`
 }
 
 // Sandbox settings; zero limits are those of sandbox.DefaultLimits.

@@ -41,7 +41,7 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request, _ tenant.Cal
 // id does not.
 func (s *Server) serveVersion(w http.ResponseWriter, _ *http.Request, _ tenant.Caller) error {
 	return wire.WriteJSON(w, http.StatusOK, struct {
-		Version
+		wire.Build
 		Instance string `json:"instance"`
 	}{s.cfg.Version, s.parts.data.instance})
 }

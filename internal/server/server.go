@@ -44,7 +44,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	log := newLog(&cfg)
-	cfg.Version = NewVersion(cfg.Version.Version, cfg.Version.Commit, cfg.Version.Date)
+	cfg.Version = wire.NewBuild(cfg.Version.Version, cfg.Version.Commit, cfg.Version.Date)
 	p, err := build(ctx, &cfg, log)
 	if err != nil {
 		return nil, err

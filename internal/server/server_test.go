@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -75,7 +77,7 @@ func TestEveryRouteAsksForItsCredential(t *testing.T) {
 func TestHealthVersionMetricsAndOpenAPIAnswer(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
-	cfg.Version = NewVersion("1.2.3", "abc", "")
+	cfg.Version = wire.NewBuild("1.2.3", "abc", "")
 	r := start(t, cfg)
 	for path, want := range map[string]string{
 		"/healthz": `{"status":"ok"}`, "/readyz": `{"status":"ok"}`, "/version": `"version":"1.2.3","commit":"abc"`,

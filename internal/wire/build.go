@@ -1,26 +1,26 @@
-package server
+package wire
 
 import "runtime"
 
-// Version says which build this is.
-type Version struct {
+// Build says which build of the program this is; /version answers it, and `airlock version --json`.
+type Build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit"`
 	Date    string `json:"date"`
 	Go      string `json:"go"`
 }
 
-// NewVersion fills what the build did not say.
-func NewVersion(version, commit, date string) Version {
-	v := Version{Version: version, Commit: commit, Date: date, Go: runtime.Version()}
-	if v.Version == "" {
-		v.Version = "devel"
+// NewBuild fills what the linker was not told.
+func NewBuild(version, commit, date string) Build {
+	b := Build{Version: version, Commit: commit, Date: date, Go: runtime.Version()}
+	if b.Version == "" {
+		b.Version = "devel"
 	}
-	if v.Commit == "" {
-		v.Commit = "unknown"
+	if b.Commit == "" {
+		b.Commit = "unknown"
 	}
-	if v.Date == "" {
-		v.Date = "unknown"
+	if b.Date == "" {
+		b.Date = "unknown"
 	}
-	return v
+	return b
 }
