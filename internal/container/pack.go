@@ -140,7 +140,7 @@ func (s *Service) pack(ctx context.Context, id ID, before time.Time) error {
 	if err := s.step(stepPackBlob); err != nil {
 		return err
 	}
-	err = setPacked(ctx, s.DB, c, key, info.SHA256)
+	err = setPacked(ctx, s.DB, c, key, info)
 	if errors.Is(err, db.ErrStale) {
 		return s.Blobs.Delete(ctx, key) // deleted meanwhile
 	}

@@ -101,6 +101,29 @@ func packs(t *testing.T, e *containertest.Env) []blob.Entry {
 	return all
 }
 
+func TestPackedWorkspacesCountAsWhatTheirAppKeeps(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		id := lasting(t, e)
+		e.Sh(t, id, "head -c 1000000 /dev/urandom > f")
+		size := func() int64 {
+			sizes, err := container.SizeByApp(t.Context(), e.DB, e.Workspaces, e.Snapshots)
+			if err != nil || sizes[e.Other.AppID] != 0 {
+				t.Fatal(sizes, err)
+			}
+			return sizes[e.Caller.AppID]
+		}
+		rest(t, e, id)
+		if packed := packs(t, e)[0].Size; packed < 1_000_000 || size() != packed {
+			t.Errorf("a blob of %d bytes counts %d", packed, size())
+		}
+		e.Sh(t, id, "true")
+		if unpacked := e.Workspaces.Size(string(id)); size() != unpacked {
+			t.Errorf("an image of %d bytes counts %d", unpacked, size())
+		}
+	})
+}
+
 func TestCase74WorkspaceIsTheSameAfterTwentyRests(t *testing.T) {
 	t.Parallel()
 	for _, driver := range containertest.Drivers() {

@@ -24,6 +24,7 @@ type row struct {
 	HasWorkspace bool        `bun:"has_workspace"`
 	PackKey      string      `bun:"pack_key"`
 	PackSHA256   string      `bun:"pack_sha256"`
+	PackBytes    int64       `bun:"pack_bytes"`
 	REPL         replState   `bun:"repl"`
 	IdleTTL      int64       `bun:"idle_ttl_seconds"`
 	CreatedAt    wire.Micros `bun:"created_at"`

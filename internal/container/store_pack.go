@@ -7,6 +7,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/wire"
@@ -35,9 +36,9 @@ func packable(ctx context.Context, d *db.DB, home string, before time.Time) ([]I
 }
 
 // setPacked makes a blob the workspace of a container. db.ErrStale if the container has ended, moved or is packed.
-func setPacked(ctx context.Context, d *db.DB, c *Container, key, sum string) error {
+func setPacked(ctx context.Context, d *db.DB, c *Container, key string, b blob.Info) error {
 	return write(ctx, d, "note packed workspace of container "+string(c.ID), func(ctx context.Context, tx db.Tx) error {
-		res, err := tx.NewUpdate().Model((*row)(nil)).Set("pack_key = ?", key).Set("pack_sha256 = ?", sum).
+		res, err := tx.NewUpdate().Model((*row)(nil)).Set("pack_key = ?", key).Set("pack_sha256 = ?", b.SHA256).Set("pack_bytes = ?", b.Size).
 			Where("id = ?", string(c.ID)).Where("state = ?", StateActive).Where("home = ?", c.Home).
 			Where("has_workspace AND pack_key = ''").Exec(ctx)
 		return db.MustChange(res, err)
@@ -83,17 +84,22 @@ func CountOn(ctx context.Context, d *db.DB, rootfs string) (int, error) {
 	return int(n), nil
 }
 
-// SizeByApp sums what the workspaces of these images and the snapshots take on disk, by app, for the operator. Packed ones
-// are not in it.
+// SizeByApp sums what workspaces and snapshots take, by app, for the operator: images and snapshots on this disk, and the
+// blobs of packed workspaces.
 func SizeByApp(ctx context.Context, d *db.DB, w *sandbox.Workspaces, snaps *sandbox.Snapshots) (map[string]int64, error) {
 	var rows []row
-	err := d.Read().NewSelect().Model(&rows).Column("id", "owner_app").Where("has_workspace AND pack_key = ''").Scan(ctx)
+	err := d.Read().NewSelect().Model(&rows).Column("id", "owner_app", "pack_key", "pack_bytes").Where("has_workspace").
+		Where("state <> ?", StateDeleted).Scan(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list workspaces by app: %w", err)
 	}
 	out := make(map[string]int64)
 	for _, r := range rows {
-		out[r.AppID] += w.Size(r.ID) + snaps.Size(r.ID)
+		if r.PackKey != "" {
+			out[r.AppID] += r.PackBytes
+		} else {
+			out[r.AppID] += w.Size(r.ID) + snaps.Size(r.ID)
+		}
 	}
 	return out, nil
 }
