@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ func lifeRules() []rule {
 		{"FrozenSandboxDoesNothing", freezeAndThaw},
 		{"FrozenSandboxCanBeDestroyed", destroyFrozen},
 		{"WorkspaceOutlivesItsSandbox", persistence},
+		{"PutCutOffLeavesNothing", cutOffPut},
 		{"BlankWorkspaceNeedsNoDisk", blank},
 		{"LimitsAreInForce", limitsHold},
 		{"CPULimitHoldsBack", cpuLimit},
@@ -125,6 +127,62 @@ func persistence(t *testing.T, e *Env) {
 	if err := ws.Detach(t.Context()); err != nil {
 		t.Errorf("detach again: %v", err)
 	}
+}
+
+// cutOffPut: files that were on their way when the guest was killed are not there afterwards, and not in parts.
+func cutOffPut(t *testing.T, e *Env) {
+	b := start(t, e)
+	sh(t, b, "mkdir d && echo old > d/f && ln -s d l && ln -s d/f g")
+	var puts sync.WaitGroup
+	stop := make(chan struct{})
+	for file, o := range map[string]guest.PutOptions{
+		"/workspace/d/f":        {AsCode: true},
+		"/workspace/g":          {AsCode: true},
+		"/workspace/l/new":      {AsCode: true},
+		"/tmp/deep/er/new":      {AsCode: true, MkdirAll: true},
+		guest.InputDir + "/new": {},
+	} {
+		r := &stalling{bytes: 4 * attack.MiB, stalled: make(chan struct{}), stop: stop}
+		puts.Go(func() {
+			if err := b.Put(t.Context(), file, r, o); !errors.Is(err, sandbox.ErrGone) {
+				t.Errorf("put of %s: %v, want ErrGone", file, err)
+			}
+		})
+		<-r.stalled
+	}
+	const find = "find /workspace /tmp /files -name '.airlock*'"
+	wantOutput(t, sh(t, b, find+" | wc -l"), "10\n") // each with a note of it
+	if err := b.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	puts.Wait()
+	again, err := e.Restart(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, sh(t, again, find+"; cat d/f; ls d $INPUT_DIR"), "old\n/files/input:\n\nd:\nf\n")
+	put(t, again, guest.InputDir+"/new", "whole", guest.PutOptions{})
+	wantOutput(t, sh(t, again, find+"; cat $INPUT_DIR/new"), "whole")
+}
+
+// stalling gives zeros, more than a guest accepts before it has begun the file, and then nothing until it is stopped.
+type stalling struct {
+	bytes   int
+	stalled chan struct{}
+	stop    chan struct{}
+}
+
+func (s *stalling) Read(p []byte) (int, error) {
+	if s.bytes <= 0 {
+		close(s.stalled)
+		<-s.stop
+		return 0, io.EOF
+	}
+	n := min(len(p), s.bytes)
+	clear(p[:n])
+	s.bytes -= n
+	return n, nil
 }
 
 func blank(t *testing.T, e *Env) {

@@ -42,5 +42,5 @@
 //
 // Files: serve.go the loop; deaf.go, deaf_*.s signals; call.go one call's windows; start.go, reaper.go,
 // procs.go processes; exec.go commands; output.go, pump.go what they print;
-// cell.go, interp.go, family.go, forks.go Python; files.go, put.go, open.go, list.go, remove.go files.
+// cell.go, interp.go, family.go, forks.go Python; files.go, put.go, pending.go, open.go, list.go, remove.go files.
 package serve

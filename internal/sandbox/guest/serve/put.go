@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"encoding/hex"
 	"errors"
 	"io"
 	"os"
@@ -19,9 +18,15 @@ func parentPath(p string) string { return path.Dir(strings.TrimRight(p, "/")) }
 
 // put receives a file into a temporary name beside its own and renames it.
 func put(k *call, f *guest.FileSpec, p place) (*guest.Frame, error) {
-	t := &target{}
-	err := as(f.AsCode, func() error { return t.open(f, p) })
+	t := &target{dir: -1}
 	defer t.close()
+	err := as(f.AsCode, func() error { return t.find(f, p) })
+	if err == nil {
+		err = t.promise()
+	}
+	if err == nil {
+		err = as(f.AsCode, t.create)
+	}
 	if err != nil {
 		k.shutInput()
 		return nil, err
@@ -40,30 +45,32 @@ func put(k *call, f *guest.FileSpec, p place) (*guest.Frame, error) {
 
 // target is a file on its way.
 type target struct {
-	dir        int // the folder, or -1
+	dir        int    // the folder, or -1
+	at         string // its path
 	name, temp string
+	note       string // of the temporary file, see pending.go
 	file       *os.File
 	mode       uint32
 }
 
-func (t *target) open(f *guest.FileSpec, p place) error {
-	t.dir = -1
+// find opens the folder that the file will be in.
+func (t *target) find(f *guest.FileSpec, p place) error {
 	if f.All {
 		if err := mkdirAll(place{parentPath(p.path), p.strict}, 0o755, false); err != nil {
 			return err
 		}
 	}
 	var err error
+	t.at = parentPath(p.path)
 	t.dir, t.name, err = p.parent()
 	if err != nil {
 		return err
 	}
-	if err := t.look(f, p); err != nil {
-		return err
-	}
-	if t.temp, err = tempName(); err != nil {
-		return err
-	}
+	return t.look(f, p)
+}
+
+// create makes the temporary file.
+func (t *target) create() error {
 	fd, err := openat2(t.dir, t.temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
 		t.temp = ""
@@ -71,16 +78,6 @@ func (t *target) open(f *guest.FileSpec, p place) error {
 	}
 	t.file = os.NewFile(uintptr(fd), "file")
 	return nil
-}
-
-// tempName cannot be guessed, so that code cannot sit on it. It asks the kernel
-// itself because crypto/rand would cost each guest its start-up checks.
-func tempName() (string, error) {
-	var b [16]byte
-	if _, err := unix.Getrandom(b[:], 0); err != nil {
-		return "", err
-	}
-	return ".airlock-" + hex.EncodeToString(b[:]) + ".tmp", nil
 }
 
 // look finds what the name is now: its mode is kept, a folder is refused, and
@@ -124,6 +121,7 @@ func (t *target) follow(f *guest.FileSpec, p place) error {
 	}
 	unix.Close(t.dir)
 	behind := place{real, true}
+	t.at = parentPath(real)
 	t.dir, t.name, err = behind.parent()
 	if err != nil {
 		return err
@@ -151,10 +149,15 @@ func (t *target) abandon() error {
 	if t.temp == "" {
 		return nil
 	}
-	return unix.Unlinkat(t.dir, t.temp, 0)
+	err := unix.Unlinkat(t.dir, t.temp, 0)
+	if err == nil {
+		t.temp = ""
+	}
+	return err
 }
 
 func (t *target) close() {
+	t.keepPromise()
 	if t.file != nil {
 		t.file.Close() // a second close after commit changes nothing
 	}

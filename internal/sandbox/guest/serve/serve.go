@@ -50,6 +50,7 @@ func RunIn(rw io.ReadWriteCloser, group *os.File) error {
 	s.repl = newREPL(s)
 	s.forks = newForks(s)
 	defer s.procs.close()
+	clearPuts()
 	if err := s.w.Write(&guest.Frame{Type: guest.TypeReady, N: guest.Version}); err != nil {
 		return fmt.Errorf("greet: %w", err)
 	}
