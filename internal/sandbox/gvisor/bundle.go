@@ -89,6 +89,16 @@ func mounts() []mount {
 	return list
 }
 
+// bindMounts is how many of the mounts the gofer serves.
+func bindMounts() (n int) {
+	for _, m := range mounts() {
+		if m.Type == "bind" {
+			n++
+		}
+	}
+	return n
+}
+
 // rlimits hold per process inside; the sentry enforces them.
 func rlimits(l sandbox.Limits) []rlimit {
 	const stack = 8 << 20

@@ -205,7 +205,7 @@ func (i *instance) confine(rw *stream) error {
 	}
 	jail := setup.Jail{
 		Mounts: mounts.Targets, Scratch: scratch(i.spec), Memory: i.spec.Limits.MemoryBytes, Bundle: config,
-		Rlimits: [][3]uint64{{unix.RLIMIT_CORE, 1, 1}}, Start: start,
+		Rlimits: [][3]uint64{{unix.RLIMIT_CORE, 1, 1}}, Start: start, Direct: i.direct(),
 	}
 	if err := i.send(jail, mounts.FDs); err != nil {
 		return err
@@ -225,6 +225,16 @@ func (i *instance) confine(rw *stream) error {
 		return fmt.Errorf("send setup to guest: %w", err)
 	}
 	return nil
+}
+
+// direct says how to start gofer and sentry without runsc's own start, which is known of one build of it. Any other, and a
+// checkpoint, is left to runsc.
+func (i *instance) direct() *setup.Direct {
+	version, err := i.d.version()
+	if err != nil || version != Version || i.d.platform != "systrap" || i.image != "" {
+		return nil
+	}
+	return &setup.Direct{Flags: i.d.command(), Mounts: bindMounts(), IDs: sandbox.RangeSize}
 }
 
 // mounts makes the mounts that need rights outside the jail.

@@ -10,7 +10,7 @@
 //	write id maps, join v1 groups   wait for the message on descriptor 3
 //	make detached mounts
 //	send jail and mounts ------->   take the ids, build the tree, pivot
-//	send the guest its message      runsc run --detach: gofer, sentry --->   control group, filter
+//	send the guest its message      start gofer and sentry ------------->    control group, filter
 //	send the greeting               status                                   status; serve over stdin and stdout
 //
 // The jail is the wall of the native driver once more, around runsc instead of code: namespaces of every kind, ids of the

@@ -41,6 +41,18 @@ type Jail struct {
 	Rlimits [][3]uint64
 	// Start are the arguments with which runsc makes the sandbox and leaves it running.
 	Start []string
+	// Direct, if set, is used in place of Start: gofer and sentry are started without runsc's help.
+	Direct *Direct
+}
+
+// Direct is what a launcher has to know to start gofer and sentry by itself.
+type Direct struct {
+	// Flags are those of runsc that stand before a command.
+	Flags []string
+	// Mounts is how many bind mounts the bundle has.
+	Mounts int
+	// IDs is how many ids the jail has.
+	IDs int
 }
 
 // Order asks the launcher of a living sandbox to run runsc once more. Mounts go beside it, as with Jail.

@@ -6,5 +6,6 @@
 //
 // The server uses it for the messages to both. It is linked into the guest and its imports are paid on every start.
 //
-// Files: config.go the messages; launch_linux.go the launcher; jail_linux.go its file tree; inside_linux.go the guest.
+// Files: config.go the messages; launch_linux.go the launcher; boot_linux.go how it starts gofer and
+// sentry; jail_linux.go its file tree; inside_linux.go the guest.
 package setup

@@ -52,7 +52,8 @@ type launcher struct {
 	reaping bool
 	last    bool // the sandbox was told to end
 
-	ended chan int // processes that nobody waits for: the sandbox or its gofer
+	ended  chan int // processes that nobody waits for: the sandbox or its gofer
+	direct *booting // how it was started, until runsc is told; nil if runsc did it
 }
 
 func (l *launcher) start(s setup.Socket) error {
@@ -79,6 +80,9 @@ func (l *launcher) start(s setup.Socket) error {
 	}
 	if err := setup.SetRlimits(j.Rlimits); err != nil {
 		return fmt.Errorf("limits: %w", err)
+	}
+	if j.Direct != nil {
+		return l.boot(j)
 	}
 	return l.run(j.Start)
 }
@@ -107,6 +111,12 @@ func (l *launcher) obey(o Order, fds []int) error {
 	l.mu.Lock()
 	l.last = l.last || o.Last
 	l.mu.Unlock()
+	if l.direct != nil {
+		if err := l.direct.remember(); err != nil {
+			return err
+		}
+		l.direct = nil // once: from here on the state is runsc's
+	}
 	return l.run(o.Args)
 }
 
@@ -138,11 +148,16 @@ func (l *launcher) fork(argv []string) (chan syscall.WaitStatus, error) {
 	}
 	done := make(chan syscall.WaitStatus, 1)
 	l.waiting[pid] = done
+	l.reapLocked()
+	return done, nil
+}
+
+// reapLocked begins to reap. The caller holds mu.
+func (l *launcher) reapLocked() {
 	if !l.reaping {
 		l.reaping = true
 		go l.reap()
 	}
-	return done, nil
 }
 
 // reap is the one place that waits for processes. The goroutine ends with the process.
