@@ -176,10 +176,7 @@ func forkServerMemory(ctx context.Context, l *lab, class sandbox.Class) ([]resul
 	if err == nil {
 		var now attack.Snapshot
 		now, err = attack.TakeSnapshot(l.host.ID, l.dir)
-		for _, p := range now.Processes {
-			pid, _, _ := strings.Cut(p, " ")
-			total += pss("/proc/" + pid + "/smaps_rollup")
-		}
+		total = held(now.Processes)
 	}
 	if err := errors.Join(err, r.close(ctx)); err != nil {
 		return nil, err

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/attack"
@@ -216,12 +219,30 @@ func idleMemory(ctx context.Context, l *lab, budget float64) (rows []result, err
 	if err != nil {
 		return nil, err
 	}
-	total := 0.0
-	for _, p := range now.Processes {
-		pid, _, _ := strings.Cut(p, " ")
-		total += pss("/proc/" + pid + "/smaps_rollup")
+	return []result{atMost("idle sandbox", "MiB", held(now.Processes)/many, budget)}, nil
+}
+
+// held is the proportional share of processes, in MiB. Memory that several of them have in common is counted once: the
+// kernel counts it in full for each, and gVisor's stubs come in such groups.
+func held(processes []string) (total float64) {
+	var counted []uintptr
+	for _, p := range processes {
+		text, _, _ := strings.Cut(p, " ")
+		pid, err := strconv.Atoi(text)
+		if err != nil || slices.ContainsFunc(counted, func(other uintptr) bool { return sameMemory(uintptr(pid), other) }) {
+			continue
+		}
+		counted = append(counted, uintptr(pid))
+		total += pss("/proc/" + text + "/smaps_rollup")
 	}
-	return []result{atMost("idle sandbox", "MiB", total/many, budget)}, nil
+	return total
+}
+
+// sameMemory tells whether two processes are one address space. A kernel that cannot tell counts too much.
+func sameMemory(a, b uintptr) bool {
+	const vm = 1 // KCMP_VM
+	order, _, errno := unix.Syscall6(unix.SYS_KCMP, a, b, vm, 0, 0, 0)
+	return errno == 0 && order == 0
 }
 
 // pss is in MiB; a process that has gone has none.
