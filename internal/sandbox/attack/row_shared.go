@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -24,7 +26,7 @@ func sharedThreats() []Threat {
 		{44, "KernelMemory", "names, inodes and other memory of the kernel are charged to the sandbox", kernelMemory},
 		{47, "IDsOfAnEarlierSandbox", "a range belongs to one sandbox until its last process is gone, and no file keeps a host id", reusedIDs},
 		{48, "SharedRandomness", "no two sandboxes draw the same random numbers", sharedRandomness},
-		{57, "SharedCores", "the kernel keeps two sandboxes off the threads of one core at the same time, where it can", sharedCores},
+		{57, "SharedCores", "no two sandboxes run on the threads of one core at the same time; caches and a shared kernel are out of scope", sharedCores},
 	}
 }
 
@@ -329,6 +331,9 @@ func sharedRandomness(ctx context.Context, e *Env) error {
 	return f.err()
 }
 
+// sharedKernel is why namespaces do not hold the row, whatever the cores do.
+const sharedKernel = "the kernel is shared, and what it leaves in caches and predictors with it"
+
 // sharedCores looks at the cookies of core scheduling: the kernel runs only processes with the same one on the threads of
 // a core. What two tenants can learn of each other through caches and the kernel itself is out of its reach.
 func sharedCores(ctx context.Context, e *Env) error {
@@ -351,8 +356,7 @@ func sharedCores(ctx context.Context, e *Env) error {
 			}
 			cookie, err := coreCookie(pid)
 			if err != nil {
-				f.wantUnless(true, false, "this kernel cannot keep two sandboxes off one core: %v", err)
-				return f.err()
+				return oneThreadACore(e, &f, err)
 			}
 			f.want(!cookies[cookie], "process %s has the cookie %#x, which is that of another sandbox or of all", p, cookie)
 			cookies[cookie] = true
@@ -360,8 +364,45 @@ func sharedCores(ctx context.Context, e *Env) error {
 		}
 	}
 	f.want(len(cookies) == 3, "only %d processes have a cookie, want 2", len(cookies)-1)
-	f.wantUnless(!e.Capabilities.Kernel, false, "caches and the kernel are shared one after the other, whatever runs at the same time")
+	f.wantUnless(!e.Capabilities.Kernel, e.Capabilities.Kernel, sharedKernel)
 	return f.err()
+}
+
+// oneThreadACore is what is left without cookies: cores that the kernel sees one thread of are never shared at one time.
+func oneThreadACore(e *Env, f *findings, reason error) error {
+	shared, err := sharedThreadLists(os.DirFS("/sys/devices/system/cpu"))
+	if err != nil {
+		return err
+	}
+	f.wantUnless(!e.Capabilities.Kernel, len(shared) == 0,
+		"processors %s are threads of one core and the kernel cannot keep two sandboxes off it: %v; boot it with nosmt, or one built with core scheduling",
+		strings.Join(shared, " and "), reason)
+	f.wantUnless(!e.Capabilities.Kernel, e.Capabilities.Kernel, sharedKernel)
+	return f.err()
+}
+
+// sharedThreadLists are the processors that are one core, of every core that has several.
+func sharedThreadLists(cpus fs.FS) ([]string, error) {
+	files, err := fs.Glob(cpus, "cpu[0-9]*/topology/thread_siblings_list")
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%w: the kernel does not say which processors are one core", ErrNotTried)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var shared []string
+	for _, name := range files {
+		text, err := fs.ReadFile(cpus, name)
+		if err != nil {
+			return nil, err
+		}
+		// A single number is a core with one thread.
+		list := strings.TrimSpace(string(text))
+		if _, err := strconv.Atoi(list); err != nil && !slices.Contains(shared, list) {
+			shared = append(shared, list)
+		}
+	}
+	return shared, nil
 }
 
 // coreCookie asks the kernel for the core scheduling cookie of a process.
