@@ -111,6 +111,11 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 // Checkpoint writes what runs inside into dir, an empty folder, and destroys the sandbox, also when it fails. No call may be
 // under way. errors.ErrUnsupported if the driver has no such thing; the sandbox then lives on.
 func (s *Sandbox) Checkpoint(ctx context.Context, dir string) error {
+	return s.checkpoint(ctx, dir, s.rest) // what can be made again is not worth its place on the disk
+}
+
+// checkpoint is Checkpoint with something to do before, when nothing is frozen any more.
+func (s *Sandbox) checkpoint(ctx context.Context, dir string, before func(context.Context)) error {
 	c, ok := s.inst.(Checkpointer)
 	if !ok {
 		return fmt.Errorf("checkpoint sandbox %s: %w", s.spec.ID, errors.ErrUnsupported)
@@ -118,7 +123,7 @@ func (s *Sandbox) Checkpoint(ctx context.Context, dir string) error {
 	s.fate.set(ExitDestroyed)
 	err := s.inst.SetFrozen(ctx, false)
 	if err == nil {
-		s.rest(ctx) // what can be made again is not worth its place on the disk
+		before(ctx)
 		err = c.Checkpoint(ctx, dir)
 	}
 	if err != nil {

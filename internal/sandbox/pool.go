@@ -60,12 +60,20 @@ type Pool struct {
 	Now func() time.Time
 	Log *slog.Logger // nil = discard
 
+	// Bases keeps one more member of the default class on disk, where the driver can continue it; nil = none. See
+	// pool_base_linux.go.
+	Bases *Snapshots
+	// AdmitBase says whether there is disk for it; an error removes it. nil = always.
+	AdmitBase func(ctx context.Context) error
+
 	mu     sync.Mutex // guards the fields below
 	ready  []*Member
 	spent  []*Member // to be destroyed
 	asked  map[string]*want
 	calm   time.Time // no member is made before
 	closed bool
+
+	baseCalm time.Time // no base is made before; the goroutine's own
 
 	wake   chan struct{}
 	cancel context.CancelFunc
@@ -82,9 +90,10 @@ type Member struct {
 	Workspace *Workspace
 	Release   func()
 
-	pool *Pool
-	key  string
-	born time.Time
+	pool      *Pool
+	key       string
+	born      time.Time
+	continued bool // it was made of a base
 }
 
 type want struct {
@@ -308,6 +317,9 @@ func (p *Pool) pass(ctx context.Context) {
 			p.log().ErrorContext(ctx, "destroy pool member", "error", err)
 		}
 		class, missing := p.missing(wanted)
+		if !missing {
+			p.tendBase(ctx)
+		}
 		if !missing || !p.fill(ctx, class) {
 			return
 		}
@@ -341,7 +353,7 @@ func (p *Pool) fill(ctx context.Context, class Class) bool {
 		return false
 	}
 	p.ready = append(p.ready, m)
-	p.log().DebugContext(ctx, "pool member ready", "sandbox_id", m.Sandbox.ID(), "took", time.Since(began))
+	p.log().DebugContext(ctx, "pool member ready", "sandbox_id", m.Sandbox.ID(), "continued", m.continued, "took", time.Since(began))
 	return true
 }
 
@@ -410,9 +422,12 @@ func (p *Pool) makeMember(ctx context.Context, class Class) (_ *Member, err erro
 	}
 	err = m.Workspace.Attach(ctx)
 	if err == nil {
-		m.Sandbox, err = p.Driver.Create(ctx, Spec{
-			ID: id, RootFS: class.RootFS, Workspace: m.Workspace, Limits: class.Limits, Preload: class.Preload,
-		})
+		spec := Spec{ID: id, RootFS: class.RootFS, Workspace: m.Workspace, Limits: class.Limits, Preload: class.Preload}
+		if m.Sandbox = p.continueBase(ctx, class, spec); m.Sandbox != nil {
+			m.continued = true
+		} else {
+			m.Sandbox, err = p.Driver.Create(ctx, spec)
+		}
 	}
 	if err != nil {
 		p.giveUp(ctx, m)

@@ -141,13 +141,15 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	if err != nil {
 		return err
 	}
-	p.openPool(cfg, log)
+	if err := p.openPool(cfg, log); err != nil {
+		return err
+	}
 	log.InfoContext(ctx, "containers recovered", "kept", r.Kept, "lost", r.Lost, "deleted", r.Deleted, "orphans_removed", r.Orphaned)
 	return nil
 }
 
 // openPool prepares the pool, which Start fills. A container that has no memory to start takes the pool's.
-func (p *parts) openPool(cfg *Config, log *slog.Logger) {
+func (p *parts) openPool(cfg *Config, log *slog.Logger) error {
 	p.pool = &sandbox.Pool{
 		Driver: p.driver, Workspaces: p.containers.Workspaces, Size: cfg.Sandbox.Pool, Log: log,
 		Default: func() (sandbox.Class, error) { return p.containers.Class("") },
@@ -157,9 +159,17 @@ func (p *parts) openPool(cfg *Config, log *slog.Logger) {
 			}
 			return p.guard.admitSandbox(ctx)
 		},
+		AdmitBase: p.guard.admitSnapshot,
+	}
+	if cfg.Disk.SnapshotBytes > 0 {
+		p.pool.Bases = &sandbox.Snapshots{Dir: p.data.file("bases"), Max: cfg.Disk.SnapshotBytes}
+		if err := p.pool.Bases.Sweep(); err != nil {
+			return err
+		}
 	}
 	p.containers.Pool = p.pool
 	p.containers.Admission.Spares, p.containers.Admission.Drain = p.pool.Ready, p.pool.Yield
+	return nil
 }
 
 var errNoSpare = errors.New("there is no memory for a sandbox that is only kept ready")

@@ -128,7 +128,7 @@ type DiskSettings struct {
 	CrowdedPercent float64 `yaml:"crowded_percent"` // from here on no uploads and no new containers
 	FullPercent    float64 `yaml:"full_percent"`    // from here on reads and deletes only
 	// SnapshotBytes is the space for the variables of interpreters whose sandbox was put away, which gVisor can keep; the
-	// oldest make room, and from crowded_percent on there are none. 0 = they are never kept.
+	// oldest make room, and from crowded_percent on there are none. 0 = they are never kept, nor is a sandbox of the pool.
 	SnapshotBytes int64 `yaml:"snapshot_bytes"`
 }
 
