@@ -17,6 +17,7 @@ type Accumulator struct {
 	message *Node
 	open    int // index of the open block plus one, 0 = none
 	joined  map[string]*strings.Builder
+	broken  map[int]bool
 	done    bool
 }
 
@@ -46,6 +47,9 @@ func (a *Accumulator) Message() *Node { return a.message }
 
 // Blocks are the content blocks so far.
 func (a *Accumulator) Blocks() []*Node { return a.message.Get("content").Elems() }
+
+// Broken reports whether the input of a call came in pieces that are no JSON together; the block has {} in its place.
+func (a *Accumulator) Broken(index int) bool { return a.broken[index] }
 
 // Done reports whether message_stop was seen.
 func (a *Accumulator) Done() bool { return a.done }
@@ -138,6 +142,10 @@ func (a *Accumulator) settle(b *Node) {
 		// A call that max_tokens cut in the middle has no readable input.
 		input, err := Parse([]byte(w.String()))
 		if err != nil {
+			if a.broken == nil {
+				a.broken = map[int]bool{}
+			}
+			a.broken[a.open-1] = true
 			input = NewObject()
 		}
 		b.Set("input", input)

@@ -44,7 +44,7 @@ func (l Limits) withDefaults() Limits {
 type Call struct {
 	ID    string
 	Name  string
-	Input *claude.Node
+	Input *claude.Node // nil = what the model sent is no JSON object
 }
 
 // Runner runs the calls of one response in one container. It is used by one

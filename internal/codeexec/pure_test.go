@@ -301,6 +301,8 @@ func TestErrorCodes(t *testing.T) {
 		c    Call
 		want string
 	}{
+		{"no JSON", &broken{}, V20250825, Call{ID: "srvtoolu_01abc", Name: ToolBash}, `bash_code_execution_tool_result_error invalid_tool_input`},
+		{"editor: no JSON", &broken{}, V20250825, Call{ID: "srvtoolu_01abc", Name: ToolEditor}, `text_editor_code_execution_tool_result_error invalid_tool_input input: it is no JSON object.`},
 		{"no command", &broken{}, V20250825, call(ToolBash, `{}`), `bash_code_execution_tool_result_error invalid_tool_input`},
 		{"command of another type", &broken{}, V20250825, call(ToolBash, `{"command":1}`), `bash_code_execution_tool_result_error invalid_tool_input`},
 		{"NUL", &broken{}, V20250825, call(ToolBash, `{"command":"a\u0000"}`), `bash_code_execution_tool_result_error invalid_tool_input`},

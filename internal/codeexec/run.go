@@ -95,7 +95,7 @@ func (r *Runner) run(ctx context.Context, p place, c Call) (*claude.Node, error)
 
 func (r *Runner) dispatch(ctx context.Context, p place, c Call) (*claude.Node, error) {
 	if !c.Input.Is(claude.Object) {
-		return nil, invalid("input: an object is required.")
+		return nil, invalid("input: it is no JSON object.")
 	}
 	switch {
 	case !r.Version.Offers(c.Name):

@@ -269,7 +269,11 @@ func (r *relay) close(b *openBlock) error {
 	}
 	if b.server != "" {
 		done := r.t.out.sum.Blocks()[b.index]
-		r.reply.calls = append(r.reply.calls, codeexec.Call{ID: done.Get("id").Str(), Name: b.server, Input: done.Get("input")})
+		c := codeexec.Call{ID: done.Get("id").Str(), Name: b.server, Input: done.Get("input")}
+		if b.gate.refused || r.t.out.sum.Broken(b.index) {
+			c.Input = nil // the {} that is shown is not what the model sent
+		}
+		r.reply.calls = append(r.reply.calls, c)
 	}
 	return nil
 }
@@ -279,8 +283,9 @@ func (r *relay) close(b *openBlock) error {
 // that is not empty and puts a member in its place. An empty object passes as
 // nothing, which all clients read as {}.
 type gate struct {
-	held  string
-	state gateState
+	held    string
+	state   gateState
+	refused bool // the input is no object
 }
 
 type gateState uint8
@@ -308,7 +313,7 @@ func (g *gate) write(s string) string {
 	rest := strings.TrimLeft(at[1:], space)
 	switch {
 	case at[0] != '{':
-		g.state = gateShut
+		g.state, g.refused = gateShut, true
 	case rest == "":
 	case rest[0] == '}':
 		g.state = gateShut

@@ -252,6 +252,30 @@ func TestDeleteEndsATurnThatWaitsForTheModel(t *testing.T) {
 	}
 }
 
+// Who may begin is decided at the beginning. To stop what runs, its container is deleted.
+func TestTurnGoesOnWhenItsKeyIsRevokedOrItsAppDisabled(t *testing.T) {
+	t.Parallel()
+	r := start(t, testConfig(t))
+	var key struct{ ID, Key string }
+	r.json("POST", r.AdminURL()+"/airlock/v1/keys", r.AdminKey(), map[string]any{"app": "default"}, 200, &key)
+	id := r.container(r.key)
+	running := r.do("POST", "/airlock/v1/containers/"+id+"/exec", key.Key, map[string]any{"command": "echo go; sleep 1; echo end"})
+	first := make([]byte, 10)
+	if _, err := io.ReadFull(running.Body, first); err != nil {
+		t.Fatal(err)
+	}
+	r.json("DELETE", r.AdminURL()+"/airlock/v1/keys/"+key.ID, r.AdminKey(), nil, 200, nil)
+	r.json("PATCH", r.AdminURL()+"/airlock/v1/apps/default", r.AdminKey(), map[string]any{"disabled": true}, 200, nil)
+	for _, ended := range []string{key.Key, r.key} {
+		if got := r.status("GET", "/airlock/v1/containers/"+id, ended, nil); got != 401 {
+			t.Errorf("the next request: %d", got)
+		}
+	}
+	if rest, err := io.ReadAll(running.Body); err != nil || !strings.Contains(string(rest), `"code":0`) {
+		t.Errorf("the running turn ends with %q, %v", rest, err)
+	}
+}
+
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

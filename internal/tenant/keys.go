@@ -118,7 +118,7 @@ func (s *Service) ListKeys(ctx context.Context, app string, limit int, page stri
 	return keys, next, nil
 }
 
-// RevokeKey ends a key at once. It may be repeated.
+// RevokeKey ends a key: the next request with it is a 401. What it has begun goes on. It may be repeated.
 func (s *Service) RevokeKey(ctx context.Context, id string) error {
 	if !storable(id) {
 		return noKey()

@@ -94,7 +94,7 @@ func (s *Service) GetApp(ctx context.Context, idOrName string) (*App, error) {
 	return row.app(), nil
 }
 
-// DisableApp shuts an app off: from the next request on its keys answer 401. It may be repeated.
+// DisableApp shuts an app off: from the next request on its keys answer 401, and what runs goes on. It may be repeated.
 func (s *Service) DisableApp(ctx context.Context, idOrName string) (*App, error) {
 	now := s.now().UnixMicro()
 	return s.setDisabled(ctx, idOrName, &now)
