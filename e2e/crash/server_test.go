@@ -12,21 +12,21 @@ import (
 // server is one run of the binary on a data folder.
 type server struct {
 	*servertest.Process
-	t *testing.T
+	t    *testing.T
+	left []string // on the host when it was dead
 }
 
-func startServer(t *testing.T, data string) *server {
+func startServer(t *testing.T, driver, data string) *server {
 	t.Helper()
 	p, err := servertest.Start(t.Context(), servertest.Options{
 		Binary: os.Getenv("AIRLOCK_BIN"), Data: data,
-		// Idle sandboxes are not frozen here: their ticking is how a test sees that they live. A pool would have new ones at
-		// once after the start, which are no leftovers.
-		Env: []string{"AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_SANDBOX_POOL=0", "AIRLOCK_SANDBOX_DISK_BYTES=134217728"},
+		// Idle sandboxes are not frozen here: their ticking is how a test sees that they live.
+		Env: []string{"AIRLOCK_SANDBOX_DRIVER=" + driver, "AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_SANDBOX_DISK_BYTES=134217728"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &server{p, t}
+	return &server{Process: p, t: t}
 }
 
 func (s *server) kill() {
@@ -34,6 +34,7 @@ func (s *server) kill() {
 	if err := s.Kill(); err != nil {
 		s.t.Fatal(err)
 	}
+	s.left = s.Leftovers()
 }
 
 // turn has the scripted model run one bash command.
@@ -41,10 +42,10 @@ func (s *server) turn(ctx context.Context, container, command string) (servertes
 	return s.Ask(ctx, container, "```bash\n"+command+"\n```")
 }
 
-// wantClean gives the restart ten seconds.
-func (s *server) wantClean() {
+// wantClean gives the restart ten seconds to take away what the run before left. The new pool is filling meanwhile.
+func (s *server) wantClean(before *server) {
 	s.t.Helper()
-	if err := s.WaitClean(s.t.Context(), 10*time.Second); err != nil {
+	if err := s.WaitCleared(s.t.Context(), 10*time.Second, before.left); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -1,11 +1,12 @@
 package servertest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,8 +22,8 @@ func (p *Process) Leftovers() []string {
 	}
 	for _, file := range procs {
 		b, err := os.ReadFile(file)
-		if err == nil && bytes.Contains(b, []byte(prefix)) {
-			found = append(found, "process "+file)
+		if group := groupWith(string(b), prefix); err == nil && group != "" {
+			found = append(found, "process "+file+" in "+group)
 		}
 	}
 	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -58,6 +59,16 @@ func (p *Process) Leftovers() []string {
 	return found
 }
 
+// groupWith is the first group in a list of a process's groups whose name begins so.
+func groupWith(groups, prefix string) string {
+	_, rest, found := strings.Cut(groups, "/"+prefix)
+	if !found {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "\n")
+	return prefix + name
+}
+
 // mounts below the data folder, or with the instance's name. The data folder itself may be one.
 func (p *Process) mounts(prefix string) []string {
 	b, err := os.ReadFile("/proc/self/mountinfo")
@@ -75,12 +86,37 @@ func (p *Process) mounts(prefix string) []string {
 
 // WaitClean waits until nothing is left; the kernel takes some milliseconds to let go of loop devices.
 func (p *Process) WaitClean(ctx context.Context, limit time.Duration) error {
+	return wait(ctx, limit, p.Leftovers)
+}
+
+// WaitCleared waits until nothing is left of the run before, which was dead when it had old; this one's pool may have made
+// sandboxes since.
+func (p *Process) WaitCleared(ctx context.Context, limit time.Duration, old []string) error {
+	return wait(ctx, limit, func() []string { return withoutPool(p.Leftovers(), old) })
+}
+
+// poolMember is the name of a sandbox that waits in a pool. No two ever have the same.
+var poolMember = regexp.MustCompile(`pool-[a-z0-9]+`)
+
+// withoutPool takes out what belongs to members of a pool that are not old.
+func withoutPool(found, old []string) []string {
+	known := map[string]bool{}
+	for _, o := range old {
+		known[poolMember.FindString(o)] = true
+	}
+	return slices.DeleteFunc(found, func(f string) bool {
+		name := poolMember.FindString(f)
+		return name != "" && !known[name]
+	})
+}
+
+func wait(ctx context.Context, limit time.Duration, look func() []string) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		found := p.Leftovers()
+		found := look()
 		if len(found) == 0 {
 			return nil
 		}
