@@ -16,8 +16,10 @@ import (
 var errLinuxOnly = errors.New("this command runs on Linux only: sandboxes are made of its namespaces and control groups\n" +
 	"here airlock is a client: name a server with --url and --key, or AIRLOCK_URL and AIRLOCK_KEY")
 
-func newServeCommand() *cobra.Command  { return linuxOnly("serve", "Serve the API") }
-func newDemoCommand() *cobra.Command   { return linuxOnly("demo", "Watch code in a sandbox edit a report") }
+func newServeCommand() *cobra.Command { return linuxOnly("serve", "Serve the API") }
+func newDemoCommand() *cobra.Command {
+	return linuxOnly("demo", "Watch code in a sandbox edit a report")
+}
 func newRootfsCommand() *cobra.Command { return linuxOnly("rootfs", "Make and keep root file systems") }
 func newDoctorCommand() *cobra.Command {
 	return linuxOnly("doctor", "Say what isolation and limits a machine gives")

@@ -162,7 +162,9 @@ const retryDiskFull = time.Minute
 
 // diskFull recognises a full disk under whatever it was met by: a file, a workspace, or a database, to whose errors package
 // db gives the same form.
-func diskFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // maxMessage bounds a message in bytes: many quote what the client or an upstream sent.
 const maxMessage = 4 << 10
