@@ -25,7 +25,7 @@ import (
 func Launch(fd int) error {
 	runtime.LockOSThread()
 	s := setup.Socket(fd)
-	l := &launcher{waiting: map[int]chan syscall.WaitStatus{}, ended: make(chan int, 64)}
+	l := &launcher{waiting: map[int]chan syscall.WaitStatus{}, ended: make(chan int, 64), answered: make(chan struct{}, 1)}
 	err := l.start(s)
 	if werr := setup.WriteStatus(s, err); err == nil {
 		err = werr
@@ -37,8 +37,10 @@ func Launch(fd int) error {
 	go l.serve(s)
 	pid := <-l.ended
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.last {
+	last := l.last
+	l.mu.Unlock()
+	if last {
+		<-l.answered // the sandbox ends before runsc has said how it went
 		return nil
 	}
 	return fmt.Errorf("process %d of runsc has ended", pid)
@@ -52,8 +54,9 @@ type launcher struct {
 	reaping bool
 	last    bool // the sandbox was told to end
 
-	ended  chan int // processes that nobody waits for: the sandbox or its gofer
-	direct *booting // how it was started, until runsc is told; nil if runsc did it
+	ended    chan int      // processes that nobody waits for: the sandbox or its gofer
+	answered chan struct{} // the order to end was answered
+	direct   *booting      // how it was started, until runsc is told; nil if runsc did it
 }
 
 func (l *launcher) start(s setup.Socket) error {
@@ -100,6 +103,12 @@ func (l *launcher) serve(s setup.Socket) {
 		}
 		if setup.WriteStatus(s, err) != nil {
 			os.Exit(1)
+		}
+		if o.Last {
+			select {
+			case l.answered <- struct{}{}:
+			default: // one is enough
+			}
 		}
 	}
 }
