@@ -4,81 +4,69 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/server/servertest"
 )
 
-// held is what a process holds that could leak.
-type held struct{ files, mounts, data int }
+// restLimit is how long a server may take to come to rest after it was busy.
+const restLimit = 2 * time.Minute
 
-func (w *world) held() (held, error) {
+// look counts what the server under test holds now.
+func (w *world) look() (holdings, error) {
 	w.mu.Lock()
-	pid := w.server.Pid()
+	pid, instance := w.server.Pid(), w.server.Instance
 	w.mu.Unlock()
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		return held{}, err
-	}
-	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
-	if err != nil {
-		return held{}, err
-	}
-	h := held{files: len(fds), mounts: strings.Count(string(mounts), "\n")}
-	for _, folder := range []string{"workspaces", "run", "blobs"} {
-		entries, err := os.ReadDir(filepath.Join(w.data(), folder))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return h, err
-		}
-		h.data += len(entries)
-	}
-	return h, nil
+	return held(pid, instance, w.data())
 }
 
-// cycles makes, uses and deletes containers, a few at a time, and compares what the server holds before and after.
+// cycles makes, uses and deletes containers, a few at a time, and compares what the server holds before and after, both
+// times at rest. Nothing may have become more.
 func cycles(ctx context.Context, w *world) error {
 	c, _ := w.current()
 	// What is made once, at the first use, is no leak.
-	for range 4 {
-		if err := cycle(ctx, c, "warm"); err != nil {
-			return err
-		}
-	}
-	before, err := w.held()
+	w.cycle(ctx, c, 5*cyclesAtATime)
+	c.HTTP.CloseIdleConnections()
+	before, err := quiet(ctx, restLimit, w.look)
 	if err != nil {
-		return err
+		w.report.fault("rest", "before the cycles: %v", err)
 	}
+	w.cycle(ctx, c, w.o.cycles)
+	c.HTTP.CloseIdleConnections()
+	after, err := quiet(ctx, restLimit, w.look)
+	if err != nil {
+		w.report.fault("rest", "after the cycles: %v", err)
+	}
+	w.report.holds(before, after)
+	if grown := before.growth(after); grown != "" {
+		w.report.fault("leak", "%d cycles left behind: %s", w.o.cycles, grown)
+	}
+	return errors.Join(w.stopAndCheck(ctx), ctx.Err())
+}
+
+const cyclesAtATime = 4
+
+// cycle runs n cycles.
+func (w *world) cycle(ctx context.Context, c *servertest.Client, n int) {
 	jobs := make(chan int)
 	var workers sync.WaitGroup
-	for range 4 {
+	for range cyclesAtATime {
 		workers.Go(func() {
 			for i := range jobs {
-				if err := cycle(ctx, c, fmt.Sprint(i)); err != nil {
+				if err := cycle(ctx, c, strconv.Itoa(i)); err != nil && ctx.Err() == nil {
 					w.report.fault("cycle", "%d: %v", i, err)
 				}
-				w.report.count("containers made, used and deleted")
+				w.report.count("containers made, used and deleted at once")
 			}
 		})
 	}
-	for i := 0; i < w.o.cycles && ctx.Err() == nil; i++ {
+	for i := 0; i < n && ctx.Err() == nil; i++ {
 		jobs <- i
 	}
 	close(jobs)
 	workers.Wait()
-	c.HTTP.CloseIdleConnections()
-	after, err := w.held()
-	if err != nil {
-		return err
-	}
-	w.report.note("before the cycles %+v, after them %+v", before, after)
-	// The pool and the database may hold a few files more or less at a moment; what leaks grows with the cycles.
-	if slack := 32 + w.o.cycles/500; after.files > before.files+slack || after.mounts > before.mounts || after.data > before.data+8 {
-		w.report.fault("leak", "before %+v, after %+v", before, after)
-	}
-	return errors.Join(w.stopAndCheck(ctx), ctx.Err())
 }
 
 func cycle(ctx context.Context, c *servertest.Client, word string) error {

@@ -64,6 +64,8 @@ type box struct {
 	blob  map[string]bool // what the file "blob" may hold, by hash; exactly one if the last write was acknowledged
 	x     string          // what the variable x of the interpreter must be, "" if unknown
 	next  int
+
+	faults int // that were reported of it
 }
 
 // line was written to the file; one that is not sure may be missing, because nobody said that it was written.
@@ -112,28 +114,49 @@ func (w *world) life(ctx context.Context, rng *rand.Rand) {
 		s := steps[rng.IntN(len(steps))]
 		w.report.count("step: " + s.name)
 		if err := s.run(b, ctx); err != nil {
-			w.report.fault("lie", "container %s, %s: %v", b.id, s.name, err)
+			b.fault("lie", "%s: %v", s.name, err)
 		}
 	}
-	// The end of a life is that everything is still there. Trouble passes, so this must succeed before long.
-	deadline := time.Now().Add(3 * time.Minute)
-	for looked := false; !looked && ctx.Err() == nil; {
-		if time.Now().After(deadline) {
-			w.report.fault("lost", "container %s could not be read for three minutes", b.id)
+	b.end(ctx, 3*time.Minute)
+}
+
+// end looks whether everything is still there and deletes the container. Trouble passes, so both must succeed before long.
+// A life counts as one that kept everything only if nothing was wrong with it from the beginning on.
+func (b *box) end(ctx context.Context, limit time.Duration) {
+	deadline := time.Now().Add(limit)
+	for looked := false; !looked; {
+		if ctx.Err() != nil {
 			return
+		}
+		if time.Now().After(deadline) {
+			b.fault("lost", "could not be read for %s", limit)
+			break
 		}
 		var err error
 		if looked, err = b.look(ctx); err != nil {
-			w.report.fault("lie", "container %s, at its end: %v", b.id, err)
+			b.fault("lie", "at its end: %v", err)
 		}
 	}
-	for !b.try(ctx, "delete", func(c *servertest.Client) error { return c.Delete(ctx, b.id) }) && ctx.Err() == nil {
-		if time.Now().After(deadline) {
-			w.report.fault("lost", "container %s could not be deleted", b.id)
+	for !b.try(ctx, "delete", func(c *servertest.Client) error { return c.Delete(ctx, b.id) }) {
+		if ctx.Err() != nil {
 			return
 		}
+		if time.Now().After(deadline) {
+			b.fault("lost", "could not be deleted")
+			break
+		}
 	}
-	w.report.count("containers that lived and kept everything")
+	if b.faults == 0 {
+		b.w.report.count("containers that lived and kept everything")
+	} else {
+		b.w.report.count("containers with faults")
+	}
+}
+
+// fault reports what is wrong with this container.
+func (b *box) fault(kind, format string, args ...any) {
+	b.faults++
+	b.w.report.fault(kind, "container %s, %s", b.id, fmt.Sprintf(format, args...))
 }
 
 // try makes one request and says whether it was answered well. A failure must have an explanation: the server was killed,
@@ -154,13 +177,13 @@ func (b *box) try(ctx context.Context, what string, request func(*servertest.Cli
 		case <-changed:
 		case <-ctx.Done():
 		case <-time.After(15 * time.Second):
-			b.w.report.fault("answer", "container %s, %s: %v, and the server was not killed", b.id, what, err)
+			b.fault("answer", "%s: %v, and the server was not killed", what, err)
 		}
 		return false
 	case status == http.StatusNotFound && what == "delete":
 		return true // the answer of an earlier try was lost
 	case status == http.StatusNotFound:
-		b.w.report.fault("lost", "container %s, %s: %v", b.id, what, err)
+		b.fault("lost", "%s: %v", what, err)
 	case status == 429 || status == 529 || status == http.StatusInsufficientStorage:
 		b.w.report.count(fmt.Sprintf("answers with status %d", status))
 	case status == 0:
@@ -168,7 +191,12 @@ func (b *box) try(ctx context.Context, what string, request func(*servertest.Cli
 	case strings.Contains(err.Error(), "sandbox"):
 		b.w.report.count("answers that a sandbox had ended")
 	default:
-		b.w.report.fault("answer", "container %s, %s: %v", b.id, what, err)
+		// A sandbox that is killed while it is being made is an unknown error of the host, which clients repeat.
+		if text := b.w.why(err); b.w.guestKilledLately() && strings.Contains(text, "create sandbox") && strings.Contains(text, "guest is gone") {
+			b.w.report.count("starts cut off by the kill of a guest")
+		} else {
+			b.fault("answer", "%s: %s", what, text)
+		}
 	}
 	pause(ctx, 500*time.Millisecond)
 	return false
@@ -377,6 +405,7 @@ func (b *box) fork(ctx context.Context) error {
 		return fmt.Errorf("after its copy was written: %w", err)
 	}
 	copied.try(ctx, "delete", func(c *servertest.Client) error { return c.Delete(ctx, copied.id) })
+	b.faults += copied.faults
 	return nil
 }
 
@@ -407,5 +436,5 @@ func (b *box) timeLimit(ctx context.Context) error {
 }
 
 func (b *box) memoryLimit(ctx context.Context) error {
-	return b.ends(ctx, map[string]any{"argv": []string{"python3", "-c", "bytearray(400 << 20)"}}, servertest.Exit{Code: 137, OOM: true})
+	return b.ends(ctx, map[string]any{"argv": []string{"python3", "-c", "bytearray(700 << 20)"}}, servertest.Exit{Code: 137, OOM: true})
 }

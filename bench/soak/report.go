@@ -24,6 +24,7 @@ type report struct {
 	faults map[string][]string
 	notes  []string
 	phases map[string]time.Time
+	held   [2]holdings // before and after the cycles
 }
 
 func newReport(o options) *report {
@@ -57,6 +58,13 @@ func (r *report) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
+// holds shows what the server held before and after the cycles.
+func (r *report) holds(before, after holdings) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = [2]holdings{before, after}
+}
+
 func (r *report) begin(phase string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,6 +89,19 @@ func (r *report) verdict() error {
 	return fmt.Errorf("faults of the kinds %v, see %s", slices.Sorted(maps.Keys(r.faults)), r.file)
 }
 
+// writeHeld is the table of what the server held.
+func (r *report) writeHeld(b *strings.Builder) {
+	kinds := maps.Clone(r.held[0])
+	if kinds == nil {
+		return
+	}
+	maps.Copy(kinds, r.held[1])
+	b.WriteString("\n| the server holds, at rest | before the cycles | after them |\n|---|---|---|\n")
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		fmt.Fprintf(b, "| %s | %d | %d |\n", kind, r.held[0][kind], r.held[1][kind])
+	}
+}
+
 func (r *report) write() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,6 +120,7 @@ func (r *report) write() error {
 	for _, what := range slices.Sorted(maps.Keys(r.counts)) {
 		fmt.Fprintf(&b, "| %s | %d |\n", what, r.counts[what])
 	}
+	r.writeHeld(&b)
 	b.WriteString("\n## Faults\n\n")
 	if len(r.faults) == 0 {
 		b.WriteString("None: nothing leaked, no workspace was lost, no answer was wrong, the server beside it was unharmed.\n")

@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +23,7 @@ import (
 const (
 	diskBytes   = 6 << 30
 	memoryBytes = 4 << 30
+	poolSize    = 2
 )
 
 // world is the machine as the server under test sees it.
@@ -33,6 +37,8 @@ type world struct {
 	beside *servertest.Process
 	ticks  string // container of the neighbour
 	seen   int    // its ticks at the last look
+
+	guestKilled atomic.Int64 // when a guest was killed last, in nanoseconds
 
 	mu      sync.Mutex
 	server  *servertest.Process
@@ -93,13 +99,15 @@ func (w *world) mountDisk(ctx context.Context) error {
 	return nil
 }
 
-// settings make life short, so that much of it fits into the time.
+// settings make life short, so that much of it fits into the time. The memory is the least with which a fork server runs.
 func (w *world) settings() []string {
 	return []string{
 		"AIRLOCK_SANDBOX_DRIVER=" + w.o.driver,
-		"AIRLOCK_SANDBOX_MEMORY_BYTES=268435456", "AIRLOCK_SANDBOX_DISK_BYTES=67108864", "AIRLOCK_SANDBOX_PROCESSES=64",
+		"AIRLOCK_SANDBOX_MEMORY_BYTES=536870912", "AIRLOCK_SANDBOX_DISK_BYTES=67108864", "AIRLOCK_SANDBOX_PROCESSES=64",
 		"AIRLOCK_CONTAINER_IDLE_FREEZE=1s", "AIRLOCK_CONTAINER_IDLE_DESTROY=3s", "AIRLOCK_CONTAINER_PACK_AFTER=6s",
 		"AIRLOCK_CONTAINER_SWEEP_EVERY=250ms",
+		// Modules that are imported at once: members of the pool are made with what processor time nobody else wants.
+		"AIRLOCK_SANDBOX_PRELOAD=uuid,random,tempfile", "AIRLOCK_SANDBOX_POOL=" + strconv.Itoa(poolSize),
 	}
 }
 
@@ -115,7 +123,7 @@ func (w *world) startNeighbour(ctx context.Context) error {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
-	p, err := servertest.Start(ctx, servertest.Options{
+	p, err := servertest.Start(context.WithoutCancel(ctx), servertest.Options{
 		Binary: w.o.binary, Data: data,
 		Env: []string{"AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_SANDBOX_DRIVER=" + w.o.driver},
 	})
@@ -193,6 +201,24 @@ func (w *world) current() (*servertest.Client, <-chan struct{}) {
 	return &c, w.changed
 }
 
+var requestID = regexp.MustCompile(`req_[0-9A-Za-z]+`)
+
+// why adds to an answer that says nothing what the server's log says about its request.
+func (w *world) why(answer error) string {
+	id := requestID.FindString(answer.Error())
+	log, err := os.ReadFile(filepath.Join(w.dir, "log"))
+	if id == "" || err != nil {
+		return answer.Error()
+	}
+	text := answer.Error()
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, id) && strings.Contains(line, "error=") {
+			text += "; log: " + strings.TrimSpace(line)
+		}
+	}
+	return text
+}
+
 // kill ends the server the hard way and starts the next on the same folder, which must find a clean host.
 func (w *world) kill(ctx context.Context) error {
 	w.mu.Lock()
@@ -216,16 +242,15 @@ func (w *world) kill(ctx context.Context) error {
 	return nil
 }
 
-// stopAndCheck ends the server in order; nothing of it may stay on the host.
+// stopAndCheck ends the server in order and starts the next; nothing of it may stay on the host, and no workspace without its
+// container.
 func (w *world) stopAndCheck(ctx context.Context) error {
+	if err := w.orphans(ctx); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.server.Stop(); err != nil {
-		w.report.fault("stop", "the server ended with %v: %s", err, w.server.LogTail())
-	}
-	if err := w.server.WaitClean(ctx, 10*time.Second); err != nil {
-		w.report.fault("leak", "%v", err)
-	}
+	w.end(ctx, w.server)
 	s, err := w.start(ctx)
 	if err != nil {
 		return err
@@ -236,8 +261,59 @@ func (w *world) stopAndCheck(ctx context.Context) error {
 	return nil
 }
 
+// end stops a server in order and looks for what stayed of it.
+func (w *world) end(ctx context.Context, p *servertest.Process) {
+	if err := p.Stop(); err != nil {
+		w.report.fault("stop", "the server ended with %v: %s", err, p.LogTail())
+	}
+	if err := p.WaitClean(context.WithoutCancel(ctx), 10*time.Second); err != nil {
+		w.report.fault("leak", "after an orderly end: %v", err)
+	}
+	spare, err := filepath.Glob(filepath.Join(p.Data, "workspaces", "pool-*"))
+	if err != nil || len(spare) > 0 {
+		w.report.fault("leak", "images of the pool after an orderly end: %v, %v", spare, err)
+	}
+	if _, err := os.Stat(filepath.Join("/run/airlock/instances", p.Instance)); !errors.Is(err, os.ErrNotExist) {
+		w.report.fault("leak", "the instance is claimed after an orderly end: %v", err)
+	}
+}
+
+// orphans looks for images that belong to no container, which only the next start would remove.
+func (w *world) orphans(ctx context.Context) error {
+	c, _ := w.current()
+	return w.imagesGo(ctx, w.data(), func() (kept []string, err error) { return c.Containers(ctx) })
+}
+
+// imagesGo waits until there are no images in a data folder but those of the pool and of the containers that known names.
+func (w *world) imagesGo(ctx context.Context, data string, known func() ([]string, error)) error {
+	for deadline := time.Now().Add(restLimit); ; {
+		images, err := filepath.Glob(filepath.Join(data, "workspaces", "*.img"))
+		if err != nil {
+			return err
+		}
+		ids, err := known()
+		if err != nil {
+			return fmt.Errorf("list containers: %w", err)
+		}
+		left := slices.DeleteFunc(images, func(path string) bool {
+			id := strings.TrimSuffix(filepath.Base(path), ".img")
+			return strings.HasPrefix(id, "pool-") || slices.Contains(ids, id)
+		})
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) || !pause(ctx, time.Second) {
+			w.report.fault("leak", "images without a container: %v", left)
+			return ctx.Err()
+		}
+	}
+}
+
+// finalChecks ends both servers; close finds them gone.
 func (w *world) finalChecks(ctx context.Context) {
 	w.lookBeside(ctx)
+	w.end(ctx, w.server)
+	w.end(ctx, w.beside)
 	b, err := os.ReadFile(filepath.Join(w.memory, "memory.max_usage_in_bytes"))
 	if err != nil {
 		w.report.fault("memory", "%v", err)

@@ -50,18 +50,11 @@ func newDoctorCommand() *cobra.Command {
 			case attacking:
 				return runAttack(cmd, o)
 			}
-			report := host.Run(cmd.Context(), host.Options{
-				Data:     o.data,
-				RootFS:   o.images,
-				Runsc:    o.runsc,
-				Largest:  func(ctx context.Context) (string, error) { return largestApps(ctx, o.data) },
-				SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, o) },
-				TryGVisor: func(ctx context.Context) error {
-					gvisor := o
-					gvisor.driver = "gvisor"
-					return sandboxSelfTest(ctx, gvisor)
-				},
-			})
+			options, err := hostOptions(o)
+			if err != nil {
+				return usageError(cmd, err)
+			}
+			report := host.Run(cmd.Context(), options)
 			if err := writeReport(cmd.OutOrStdout(), report, o.json, ownRights().advice(os.Args)); err != nil {
 				return err
 			}
@@ -73,6 +66,7 @@ func newDoctorCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
 	cmd.Flags().StringVar(&o.data, "data", dataHome(), "data folder whose disk is looked at")
+	cmd.Flags().StringVar(&o.config, "config", "", "settings file of the server (default $AIRLOCK_CONFIG)")
 	cmd.Flags().StringVar(&o.images, "rootfs", "", "folder of root file systems (default $XDG_DATA_HOME/airlock/rootfs)")
 	cmd.Flags().StringVar(&o.driver, "driver", "auto", "sandbox driver to test: auto, native or gvisor")
 	cmd.Flags().StringVar(&o.runsc, "runsc", os.Getenv("AIRLOCK_SANDBOX_RUNSC"), "gVisor's program (default: beside airlock, else in PATH)")
@@ -97,14 +91,29 @@ func dataHome() string {
 	return filepath.Join(home, ".local", "share", "airlock")
 }
 
-// writeReport shows what was found; advice is what to do first where something failed.
-// largestApps names the apps that keep most in a data folder, in one line.
-func largestApps(ctx context.Context, data string) (string, error) {
-	cfg, err := server.LoadConfig(server.LoadOptions{Env: os.Environ(), Flags: map[string]string{"data": data}})
+// hostOptions is what a server with the same settings would go by.
+func hostOptions(o attackOptions) (host.Options, error) {
+	cfg, err := server.LoadConfig(server.LoadOptions{Env: os.Environ(), File: o.config, Flags: map[string]string{"data": o.data}})
 	if err != nil {
-		return "", err
+		return host.Options{}, err
 	}
-	all, err := server.LargestApps(ctx, &cfg)
+	all := host.Options{
+		Data: o.data, RootFS: o.images, Runsc: o.runsc, CgroupParent: cfg.Sandbox.CgroupParent, Reserve: cfg.Sandbox.Reserve,
+		Largest:  func(ctx context.Context) (string, error) { return largestApps(ctx, &cfg) },
+		SelfTest: func(ctx context.Context) error { return sandboxSelfTest(ctx, o) },
+		TryGVisor: func(ctx context.Context) error {
+			gvisor := o
+			gvisor.driver = "gvisor"
+			return sandboxSelfTest(ctx, gvisor)
+		},
+	}
+	all.Crowded, all.Full = cfg.Disk.Levels()
+	return all, nil
+}
+
+// largestApps names the apps that keep most in a data folder, in one line.
+func largestApps(ctx context.Context, cfg *server.Config) (string, error) {
+	all, err := server.LargestApps(ctx, cfg)
 	var words []string
 	for _, a := range all[:min(len(all), 5)] {
 		words = append(words, a.Name+" "+byteCount(a.Bytes))
@@ -112,6 +121,7 @@ func largestApps(ctx context.Context, data string) (string, error) {
 	return strings.Join(words, ", "), err
 }
 
+// writeReport shows what was found; advice is what to do first where something failed.
 func writeReport(w io.Writer, r host.Report, asJSON bool, advice string) error {
 	if asJSON {
 		enc := json.NewEncoder(w)

@@ -25,11 +25,11 @@ import (
 // errNotHeld ends `airlock doctor --attack` with exit code 1; the report has said what.
 var errNotHeld = errors.New("an attempt got through or could not be made: see the report")
 
-// attackOptions are the flags of `airlock doctor` that the attempts need.
+// attackOptions are the flags of `airlock doctor`.
 type attackOptions struct {
-	driver, runsc, images, data, out string
-	rows                             []int
-	json                             bool
+	driver, runsc, images, data, config, out string
+	rows                                     []int
+	json                                     bool
 }
 
 // What the attempts need of the machine at the same time, beside what it does already.
@@ -56,7 +56,7 @@ func runAttack(cmd *cobra.Command, o attackOptions) error {
 	if err := roomToAttack(dir); err != nil {
 		return err
 	}
-	names, err := attackDrivers(cmd.Context(), o)
+	names, err := attackDrivers(cmd.Context(), o, doctorHost(dir))
 	if err != nil {
 		return err
 	}
@@ -71,9 +71,9 @@ func runAttack(cmd *cobra.Command, o attackOptions) error {
 	return finishAttack(cmd, o, reports)
 }
 
-// attackDrivers is what a server with this setting could come to use.
-func attackDrivers(ctx context.Context, o attackOptions) ([]string, error) {
-	d, err := drivers.New(ctx, o.driver, drivers.Options{Host: sandbox.Host{ID: "doctor"}, Runsc: o.runsc})
+// attackDrivers is what a server with this setting could come to use, found out as the host instance of this doctor.
+func attackDrivers(ctx context.Context, o attackOptions, h sandbox.Host) ([]string, error) {
+	d, err := drivers.New(ctx, o.driver, drivers.Options{Host: h, Runsc: o.runsc})
 	if err != nil {
 		return nil, err
 	}
@@ -137,25 +137,15 @@ func roomToAttack(dir string) error {
 	if free := int64(fs.Bavail) * fs.Bsize; free < attackDisk {
 		return fmt.Errorf("%s has %s free; the attempts fill disks and want %s", filepath.Dir(dir), byteCount(free), byteCount(attackDisk))
 	}
-	free, err := availableMemory()
+	memory, err := sandbox.NewMemory(sandbox.Host{})
+	if err != nil {
+		return err
+	}
+	_, free, err := memory.Read()
 	if err == nil && free < attackMemory {
 		return fmt.Errorf("%s of memory are available; the attempts use it up and want %s", byteCount(free), byteCount(attackMemory))
 	}
 	return err
-}
-
-func availableMemory() (int64, error) {
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(b)) {
-		var kib int64
-		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
-			return kib << 10, nil
-		}
-	}
-	return 0, errors.New("/proc/meminfo does not say how much memory is available")
 }
 
 func finishAttack(cmd *cobra.Command, o attackOptions, reports []attack.Report) error {

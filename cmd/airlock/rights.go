@@ -19,19 +19,11 @@ type rights struct {
 }
 
 func ownRights() rights {
-	status, err := os.ReadFile("/proc/self/status")
+	missing, err := sandbox.MissingRights()
 	if err != nil {
-		status = nil // no /proc: nothing is known to be missing
+		missing = nil // no /proc: nothing is known to be missing
 	}
-	return readRights(os.Geteuid(), string(status))
-}
-
-func readRights(uid int, status string) rights {
-	r := rights{uid: uid}
-	if missing, err := sandbox.LackedRights(status); err == nil {
-		r.missing = missing
-	}
-	return r
+	return rights{uid: os.Geteuid(), missing: missing}
 }
 
 // adviceFor says what to do about an error of this machine; empty if there is nothing to say beyond it.

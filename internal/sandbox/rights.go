@@ -34,7 +34,7 @@ func MissingRights() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read capabilities: %w", err)
 	}
-	return LackedRights(string(status))
+	return lackedRights(string(status))
 }
 
 // RequireRights refuses to run a driver without the rights that it needs, and names those missing.
@@ -50,8 +50,8 @@ func RequireRights(driver string) error {
 	return nil
 }
 
-// LackedRights names the rights that the process of a /proc/PID/status file lacks.
-func LackedRights(status string) ([]string, error) {
+// lackedRights names the rights that the process of a /proc/PID/status file lacks.
+func lackedRights(status string) ([]string, error) {
 	for line := range strings.Lines(status) {
 		hex, found := strings.CutPrefix(line, "CapEff:")
 		if !found {

@@ -42,7 +42,7 @@ type (
 
 // Driver makes sandboxes. Implementations are safe for concurrent use.
 type Driver interface {
-	// Name is the setting's value: "native".
+	// Name is the setting's value: "native" or "gvisor".
 	Name() string
 	// Probe says what this host gives, by trying it under a time limit. An error means that no sandbox can be made here
 	// and tells the remedy.

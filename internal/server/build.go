@@ -28,6 +28,7 @@ type parts struct {
 	db         *db.DB
 	blobs      *blob.Store
 	driver     sandbox.Driver
+	caps       sandbox.Capabilities // of the driver
 	pool       *sandbox.Pool
 	tenants    *tenant.Service
 	files      *file.Service
@@ -108,16 +109,17 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 
 	probe, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	caps, err := p.driver.Probe(probe)
-	if err != nil {
+	if p.caps, err = p.driver.Probe(probe); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoSandbox, err)
 	}
-	log.InfoContext(ctx, "sandbox driver", "driver", caps.Driver, "cgroups", caps.CgroupMode, "disk_limit", caps.DiskLimit)
+	if err := p.sayKernel(ctx, cfg, apps, log); err != nil {
+		return err
+	}
 	if err := p.driver.Sweep(ctx); err != nil {
 		return fmt.Errorf("sweep what the run before left: %w", err)
 	}
 	p.guard = &guard{data: p.data.path, log: log}
-	p.guard.crowded, p.guard.full = cfg.Disk.levels()
+	p.guard.crowded, p.guard.full = cfg.Disk.Levels()
 	if p.containers.Admission, err = cfg.Sandbox.admission(host, p.driver.Name()); err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	p.containers.Admit = p.guard.admitSandbox
 	p.containers.AdmitNew = p.guard.admitNew
 	p.containers.AdmitSnapshot = p.guard.admitSnapshot
-	if !caps.Freeze {
+	if !p.caps.Freeze {
 		p.containers.IdleFreeze = -1
 	}
 	if _, err := p.containers.Image(""); err != nil {
@@ -268,6 +270,9 @@ func (s *Sandbox) limits() sandbox.Limits {
 		FileBytes: s.FileBytes, OpenFiles: s.OpenFiles, Wall: s.Wall, OutputBytes: s.OutputBytes,
 	}.WithDefaults()
 }
+
+// Reserve is what sandboxes leave to the machine, in bytes, of so many bytes of memory.
+func (s *Sandbox) Reserve(total int64) int64 { return or(s.MemoryReserve, container.ReserveFor(total)) }
 
 // admission lets sandboxes start as memory allows.
 func (s *Sandbox) admission(host sandbox.Host, driver string) (*container.Admission, error) {

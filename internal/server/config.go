@@ -132,8 +132,8 @@ type DiskSettings struct {
 	SnapshotBytes int64 `yaml:"snapshot_bytes"`
 }
 
-// levels are the shares of the two settings.
-func (d DiskSettings) levels() (crowded, full float64) {
+// Levels are the shares of the two settings.
+func (d DiskSettings) Levels() (crowded, full float64) {
 	return or(d.CrowdedPercent, 85) / 100, or(d.FullPercent, 95) / 100
 }
 

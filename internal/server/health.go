@@ -37,11 +37,13 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request, _ tenant.Cal
 	return wire.WriteJSON(w, http.StatusOK, status{"ok"})
 }
 
-// serveVersion says which build this is and which data folder it serves: the address of a server may change, its instance
-// id does not.
+// serveVersion says which build this is, which data folder it serves (the address of a server may change, its instance id
+// does not), and what stands between tenants.
 func (s *Server) serveVersion(w http.ResponseWriter, _ *http.Request, _ tenant.Caller) error {
 	return wire.WriteJSON(w, http.StatusOK, struct {
 		wire.Build
 		Instance string `json:"instance"`
-	}{s.cfg.Version, s.parts.data.instance})
+		Driver   string `json:"sandbox_driver"`
+		Shared   bool   `json:"shared_kernel"`
+	}{s.cfg.Version, s.parts.data.instance, s.parts.caps.Driver, !s.parts.caps.Kernel})
 }

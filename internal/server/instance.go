@@ -22,6 +22,7 @@ import (
 //	instance     the instance id, made once
 //	admin.key    the admin key
 //	server.json  where the running server answers
+//	driver       the sandbox driver that served last
 //	airlock.db   the database, unless another is set
 //	blobs/       the bytes of files, unless another place is set
 //	workspaces/  one image per container
@@ -86,6 +87,29 @@ func (d *dataDir) readInstance() (string, error) {
 		return "", fmt.Errorf("write instance id: %w", err)
 	}
 	return id, nil
+}
+
+// lastDriver is the sandbox driver that served this folder last; empty = none yet.
+func (d *dataDir) lastDriver() (string, error) {
+	b, err := os.ReadFile(d.file("driver"))
+	if isMissing(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the last sandbox driver: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// noteDriver has lastDriver say this from now on.
+func (d *dataDir) noteDriver(name string) error {
+	if last, err := d.lastDriver(); err == nil && last == name {
+		return nil
+	}
+	if err := renameio.WriteFile(d.file("driver"), []byte(name+"\n"), 0o600); err != nil {
+		return fmt.Errorf("note the sandbox driver: %w", err)
+	}
+	return nil
 }
 
 // instancesDir holds one lock per instance id that serves on this host.

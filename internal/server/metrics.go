@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/airlock-sandbox/airlock/internal/container"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -62,6 +63,14 @@ func (m *serverMetrics) watchRoom(a *container.Admission, g *guard) {
 			ConstLabels: prometheus.Labels{"reason": reason},
 		}, func() float64 { return float64(a.Refused()[reason]) }))
 	}
+}
+
+// showDriver tells what stands between tenants; an alert on shared_kernel="true" sees what auto chose.
+func (m *serverMetrics) showDriver(caps sandbox.Capabilities) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "airlock_sandbox_driver_info", Help: "Always 1; the labels say which driver makes sandboxes.",
+		ConstLabels: prometheus.Labels{"driver": caps.Driver, "shared_kernel": strconv.FormatBool(!caps.Kernel)},
+	}, func() float64 { return 1 }))
 }
 
 // measure counts a route. Its labels come from the table and the status alone, so their number is bounded.

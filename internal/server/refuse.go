@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -67,7 +69,7 @@ func (c *Config) Validate() error {
 
 // checkRoom refuses levels of memory and disk that cannot be meant.
 func (c *Config) checkRoom() error {
-	crowded, full := c.Disk.levels()
+	crowded, full := c.Disk.Levels()
 	if crowded <= 0 || crowded > full || full > 1 {
 		return fmt.Errorf("disk.crowded_percent, disk.full_percent: %g and %g are not two shares of a disk in this order, above 0 and at most 100",
 			crowded*100, full*100)
@@ -99,22 +101,50 @@ const sharedKernelSetting = "sandbox.allow_shared_kernel"
 // checkSharedKernel: a sandbox of the native driver shares the host's kernel, so a kernel bug lets one tenant at the
 // others. Serving several of them is the operator's explicit choice.
 func (c *Config) checkSharedKernel(driver string, appsWithKeys int) error {
-	if driver != "native" || c.Sandbox.AllowSharedKernel {
-		return nil
-	}
-	why := ""
-	switch {
-	case !isLoopback(c.Listen):
-		why = "the server listens beyond this machine (" + c.Listen + ")"
-	case c.TLS.BehindProxy != "":
-		why = "a proxy serves it to other machines (tls.behind_proxy)"
-	case appsWithKeys > 1:
-		why = fmt.Sprintf("%d apps have keys", appsWithKeys)
-	default:
+	why := c.strangers(appsWithKeys)
+	if driver != "native" || c.Sandbox.AllowSharedKernel || why == "" {
 		return nil
 	}
 	return fmt.Errorf("the native driver's sandboxes share this host's kernel, and %s; set %s: true (%s=true) to accept that",
 		why, sharedKernelSetting, envPrefix+strings.ToUpper(strings.ReplaceAll(sharedKernelSetting, ".", "_")))
+}
+
+// strangers says why code of people who do not know each other may run here; empty if there is no reason to think so.
+func (c *Config) strangers(appsWithKeys int) string {
+	switch {
+	case !isLoopback(c.Listen):
+		return "the server listens beyond this machine (" + c.Listen + ")"
+	case c.TLS.BehindProxy != "":
+		return "a proxy serves it to other machines (tls.behind_proxy)"
+	case appsWithKeys > 1:
+		return fmt.Sprintf("%d apps have keys", appsWithKeys)
+	}
+	return ""
+}
+
+// sayKernel logs what stands between tenants. Consent to a shared kernel may be older than the kernels of their own that
+// tenants have had since: where auto takes those away again, consent holds, and an operator must look. It is said at each
+// start until sandbox.driver names the one or the other.
+func (p *parts) sayKernel(ctx context.Context, cfg *Config, apps int, log *slog.Logger) error {
+	kernel := "the host's"
+	if p.caps.Kernel {
+		kernel = "its own"
+	}
+	log.InfoContext(ctx, "sandbox driver", "driver", p.caps.Driver, "kernel", kernel, "cgroups", p.caps.CgroupMode, "disk_limit", p.caps.DiskLimit)
+	before, err := p.data.lastDriver()
+	if err != nil {
+		return err
+	}
+	if p.caps.Kernel || or(cfg.Sandbox.Driver, "auto") != "auto" || before != "gvisor" {
+		return p.data.noteDriver(p.caps.Driver)
+	}
+	level, who := slog.LevelWarn, "one app on this machine"
+	if why := cfg.strangers(apps); why != "" {
+		level, who = slog.LevelError, why
+	}
+	log.Log(ctx, level, "sandboxes had kernels of their own before and share the host's now: make gVisor work again, "+
+		"or set sandbox.driver to gvisor to be refused or to native to be content", "served_to", who)
+	return nil
 }
 
 // mayAddApp answers before a second app gets its first key.

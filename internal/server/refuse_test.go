@@ -1,8 +1,12 @@
 package server
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 func TestServingBeyondLoopbackNeedsTLSOrAProxy(t *testing.T) {
@@ -102,6 +106,52 @@ func TestStartWithTwoAppsOnASharedKernelNeedsConsent(t *testing.T) {
 	cfg.Sandbox.AllowSharedKernel = true
 	_, stop := open(t, cfg)
 	stop()
+}
+
+// Only auto can take away a kernel of their own that sandboxes had: that consent to a shared one is there must not hide it.
+func TestKernelThatAutoTakesAwayIsSaidLoudly(t *testing.T) {
+	t.Parallel()
+	own, shared := sandbox.Capabilities{Driver: "gvisor", Kernel: true}, sandbox.Capabilities{Driver: "native"}
+	for _, tt := range []struct {
+		name    string
+		before  string
+		setting string
+		caps    sandbox.Capabilities
+		apps    int
+		want    string // level
+		after   string // noted
+	}{
+		{"two apps lose it", "gvisor", "auto", shared, 2, "level=ERROR", "gvisor"},
+		{"one app loses it", "gvisor", "", shared, 1, "level=WARN", "gvisor"},
+		{"the operator wants native", "gvisor", "native", shared, 2, "", "native"},
+		{"never had it", "native", "auto", shared, 2, "", "native"},
+		{"a new folder", "", "auto", shared, 2, "", "native"},
+		{"has it", "native", "auto", own, 2, "", "gvisor"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			p := &parts{data: &dataDir{path: t.TempDir()}, caps: tt.caps}
+			if tt.before != "" {
+				if err := p.data.noteDriver(tt.before); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cfg := &Config{Listen: "127.0.0.1:1", Sandbox: Sandbox{Driver: tt.setting, AllowSharedKernel: true}}
+			if err := p.sayKernel(t.Context(), cfg, tt.apps, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(log.String(), "share the host's now"); got != (tt.want != "") || !strings.Contains(log.String(), tt.want) {
+				t.Errorf("the log is %s", log.String())
+			}
+			if !strings.Contains(log.String(), `msg="sandbox driver" driver=`+tt.caps.Driver+" kernel=") {
+				t.Errorf("the start does not say what the driver is: %s", log.String())
+			}
+			if got, err := p.data.lastDriver(); err != nil || got != tt.after {
+				t.Errorf("noted %q, %v, want %q", got, err, tt.after)
+			}
+		})
+	}
 }
 
 func TestAdminAddressIsLoopbackUnlessSet(t *testing.T) {

@@ -54,6 +54,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 		metrics: newMetrics(p.containers.LiveCount),
 	}
 	s.metrics.watchRoom(p.containers.Admission, p.guard)
+	s.metrics.showDriver(p.caps)
 	p.containers.Start(ctx)
 	p.pool.Start(ctx)
 	s.sweeps.start(ctx, log, p.files.Sweep, p.tenants.Sweep)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -79,10 +80,18 @@ func TestHealthVersionMetricsAndOpenAPIAnswer(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Version = wire.NewBuild("1.2.3", "abc", "")
 	r := start(t, cfg)
-	for path, want := range map[string]string{
-		"/healthz": `{"status":"ok"}`, "/readyz": `{"status":"ok"}`, "/version": `"version":"1.2.3","commit":"abc"`,
-		"/metrics": "airlock_http_requests_total{route=", "/airlock/openapi.json": `"/airlock/v1/containers/{id}/files/{path}"`,
+	driver := r.parts.caps.Driver
+	shared := strconv.FormatBool(driver == "native")
+	for _, tt := range [][2]string{
+		{"/healthz", `{"status":"ok"}`},
+		{"/readyz", `{"status":"ok"}`},
+		{"/version", `"version":"1.2.3","commit":"abc"`},
+		{"/version", `"sandbox_driver":"` + driver + `","shared_kernel":` + shared + `}`},
+		{"/metrics", "airlock_http_requests_total{route="},
+		{"/metrics", `airlock_sandbox_driver_info{driver="` + driver + `",shared_kernel="` + shared + `"} 1`},
+		{"/airlock/openapi.json", `"/airlock/v1/containers/{id}/files/{path}"`},
 	} {
+		path, want := tt[0], tt[1]
 		resp := r.do("GET", path, "", nil)
 		b, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != 200 || !strings.Contains(string(b), want) {

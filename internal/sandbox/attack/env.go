@@ -2,6 +2,7 @@ package attack
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -61,10 +62,15 @@ var sequence atomic.Int64
 // SecretVariable carries Env.Secret in the environment of this process.
 const SecretVariable = "AIRLOCK_SANDBOXTEST_SECRET"
 
-// Open makes a driver in a folder of its own below dir.
-func Open(ctx context.Context, f Factory, dir string) (*Env, error) {
+// Open makes a driver in a folder of its own below dir. On an error nothing is left.
+func Open(ctx context.Context, f Factory, dir string) (_ *Env, err error) {
 	id := fmt.Sprintf("test%dn%d", os.Getpid(), sequence.Add(1))
-	e := &Env{Factory: f, Dir: filepath.Join(dir, id), Secret: "secret-of-" + id}
+	e := &Env{Factory: f, Dir: filepath.Join(dir, id), Secret: "secret-" + rand.Text()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close(ctx))
+		}
+	}()
 	e.Host = sandbox.Host{ID: id, RunDir: filepath.Join(e.Dir, "run")}
 	e.Workspaces = &sandbox.Workspaces{Dir: filepath.Join(e.Dir, "workspaces")}
 	for _, folder := range []string{e.Host.RunDir, e.Workspaces.Dir} {
@@ -72,12 +78,7 @@ func Open(ctx context.Context, f Factory, dir string) (*Env, error) {
 			return nil, err
 		}
 	}
-	// The folder above must be open, or the file's own mode would prove nothing.
-	e.SecretFile = filepath.Join(os.TempDir(), "airlock-"+id+".secret")
-	if err := os.WriteFile(e.SecretFile, []byte(e.Secret), 0o644); err != nil {
-		return nil, err
-	}
-	if err := os.Setenv(SecretVariable, e.Secret); err != nil {
+	if err := e.hideSecret(); err != nil {
 		return nil, err
 	}
 	driver, err := f.New(e.Host)
@@ -86,9 +87,36 @@ func Open(ctx context.Context, f Factory, dir string) (*Env, error) {
 	}
 	e.Driver = driver
 	if e.Capabilities, err = driver.Probe(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("probe: %w", err), e.Close(ctx))
+		return nil, fmt.Errorf("probe: %w", err)
 	}
 	return e, nil
+}
+
+// hideSecret puts the secret where code must not find it. The folder of its file must be open to all, or the file's own
+// mode would prove nothing; there the name must be one that nobody could have taken before with a link to somewhere else.
+func (e *Env) hideSecret() error {
+	file, err := os.CreateTemp("", "airlock-*.secret")
+	if err != nil {
+		return err
+	}
+	e.SecretFile = file.Name()
+	_, err = file.WriteString(e.Secret)
+	if err = errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
+		return err
+	}
+	return os.Setenv(SecretVariable, e.Secret)
+}
+
+// forgetSecret takes it away again. The variable may be that of a later Env by now.
+func (e *Env) forgetSecret() error {
+	var err error
+	if os.Getenv(SecretVariable) == e.Secret {
+		err = os.Unsetenv(SecretVariable)
+	}
+	if e.SecretFile != "" {
+		err = errors.Join(err, os.Remove(e.SecretFile))
+	}
+	return err
 }
 
 // DiesWhole tells whether the memory limit ends the sandbox and not one process of it: where the kernel inside is a process
@@ -103,7 +131,7 @@ func (e *Env) Close(ctx context.Context) error {
 	if e.Driver != nil {
 		err = errors.Join(err, e.Driver.Close(ctx))
 	}
-	return errors.Join(err, os.Remove(e.SecretFile), os.RemoveAll(e.Dir))
+	return errors.Join(err, e.forgetSecret(), os.RemoveAll(e.Dir))
 }
 
 // Option changes a spec before the sandbox is made.

@@ -3,6 +3,8 @@ package drivers
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -79,8 +81,54 @@ func TestAutoFallsBackToNativeAndSaysWhy(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		wantDriver(t, "auto", options(t, tt.runsc, &log), "native")
-		if !strings.Contains(log.String(), tt.reason) || !strings.Contains(log.String(), "driver=native") {
-			t.Errorf("%s: the log does not say why: %s", name, log.String())
+		if !strings.Contains(log.String(), tt.reason) || !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "driver=native") {
+			t.Errorf("%s: the log does not warn and say why: %s", name, log.String())
+		}
+	}
+}
+
+// Who has no runsc and names none does not count on it.
+func TestAutoWithoutRunscIsNoWarning(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var log bytes.Buffer
+	wantDriver(t, "auto", options(t, "", &log), "native")
+	if !strings.Contains(log.String(), "level=INFO") || strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "runsc not found") {
+		t.Errorf("the log is %s", log.String())
+	}
+}
+
+// slow is a driver whose first self-tests end as errs say.
+type slow struct {
+	sandbox.Driver
+	errs []error
+}
+
+func (d *slow) Name() string { return "slow" }
+
+func (d *slow) Probe(context.Context) (sandbox.Capabilities, error) {
+	if len(d.errs) == 0 {
+		return sandbox.Capabilities{}, nil
+	}
+	err := d.errs[0]
+	d.errs = d.errs[1:]
+	return sandbox.Capabilities{}, err
+}
+
+func TestSelfTestThatTookTooLongIsTriedOnceMore(t *testing.T) {
+	t.Parallel()
+	late, broken := fmt.Errorf("probe sandbox: %w", context.DeadlineExceeded), errors.New("no kernel")
+	for name, tt := range map[string]struct {
+		errs []error
+		ok   bool
+	}{
+		"at once":        {nil, true},
+		"late once":      {[]error{late}, true},
+		"late twice":     {[]error{late, late}, false},
+		"late, broken":   {[]error{late, broken}, false},
+		"broken at once": {[]error{broken}, false},
+	} {
+		if err := selfTest(t.Context(), &slow{errs: tt.errs}, slog.New(slog.DiscardHandler)); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -113,7 +161,7 @@ func TestRunscThatHangsIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "did not start within 5s") {
+	if _, err := d.Probe(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "did not start within 5s") {
 		t.Errorf("the self-test of a runsc that hangs: %v", err)
 	}
 	if err := d.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -124,8 +172,8 @@ func TestRunscThatHangsIsGivenUp(t *testing.T) {
 	}
 	var log bytes.Buffer
 	wantDriver(t, "auto", options(t, path, &log), "native")
-	if !strings.Contains(log.String(), "did not start within 5s") {
-		t.Errorf("the log does not say why: %s", log.String())
+	if !strings.Contains(log.String(), "did not start within 5s") || !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "once more") {
+		t.Errorf("the log does not warn and say why: %s", log.String())
 	}
 }
 

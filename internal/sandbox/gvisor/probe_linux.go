@@ -15,7 +15,7 @@ const probeLimit = 5 * time.Second
 
 // Probe implements sandbox.Driver. It makes a sandbox on an empty root, in which only the guest runs.
 func (d *Driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("gVisor on platform %s did not start within %s", d.platform, probeLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("gVisor on platform %s did not start within %s: %w", d.platform, probeLimit, context.DeadlineExceeded))
 	defer cancel()
 	if err := spawn.SelfTest(ctx, d.host, d.Create); err != nil {
 		return sandbox.Capabilities{}, fmt.Errorf("probe sandbox: %w", err)

@@ -48,6 +48,12 @@ type Options struct {
 	SelfTest func(context.Context) error
 	// Largest names who keeps most on the disk of Data; it is asked when that fills up. Nil leaves it out.
 	Largest func(context.Context) (string, error)
+	// CgroupParent is the setting of that name: the limits of groups above the sandboxes bound their memory, too.
+	CgroupParent string
+	// Reserve is what sandboxes leave to the machine of so many bytes of memory. Nil = nothing.
+	Reserve func(total int64) int64
+	// Crowded and Full are the shares of the disk of Data from which on less is served; 0 = never.
+	Crowded, Full float64
 	// Runsc is the path of gVisor's program; if empty, it is looked for as serving does.
 	Runsc string
 	// TryGVisor makes one sandbox with the gvisor driver. Nil leaves that out.

@@ -58,23 +58,29 @@ func TestKernelVersionSurvivesSuffixes(t *testing.T) {
 	}
 }
 
-func TestDiskFailsWhereOnlyReadsWouldBeServed(t *testing.T) {
+func TestDiskIsJudgedByTheLevelsOfTheSettings(t *testing.T) {
 	t.Parallel()
+	usual, late := Options{Crowded: 0.85, Full: 0.95}, Options{Crowded: 0.96, Full: 0.98}
 	tests := []struct {
 		name             string
+		o                Options
 		free, inodesFree int64
 		want             Status
+		means            string
 	}{
-		{"half empty", 50, 50, OK},
-		{"at 85 percent", 15, 50, Warn},
-		{"at 95 percent", 5, 50, Fail},
-		{"inodes count too", 50, 4, Fail},
+		{"half empty", usual, 50, 50, OK, ""},
+		{"crowded", usual, 15, 50, Warn, "at 85 % new uploads"},
+		{"full", usual, 5, 50, Fail, "at 95 % only reads"},
+		{"inodes count too", usual, 50, 4, Fail, "at 95 %"},
+		{"set higher", late, 5, 50, OK, ""},
+		{"crowded by its setting", late, 3, 50, Warn, "at 96 %"},
+		{"full by its setting", late, 2, 50, Fail, "at 98 %"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := judgeDisk("/", 100, tt.free, 100, tt.inodesFree); got.Status != tt.want {
-				t.Errorf("status = %s, want %s", got.Status, tt.want)
+			if got := judgeDisk(tt.o, "/", 100, tt.free, 100, tt.inodesFree); got.Status != tt.want || !strings.HasPrefix(got.Means, tt.means) {
+				t.Errorf("%s: %s, want %s: %s", got.Status, got.Means, tt.want, tt.means)
 			}
 		})
 	}
@@ -82,29 +88,30 @@ func TestDiskFailsWhereOnlyReadsWouldBeServed(t *testing.T) {
 
 func TestDiskThatFillsUpNamesWhoFillsIt(t *testing.T) {
 	t.Parallel()
-	o := Options{Largest: func(context.Context) (string, error) { return "office 3 GiB", nil }}
-	if c := nameLargest(t.Context(), o, judgeDisk("/", 100, 15, 100, 50)); !strings.Contains(c.Means, "largest apps: office 3 GiB") {
+	o := Options{Crowded: 0.85, Full: 0.95, Largest: func(context.Context) (string, error) { return "office 3 GiB", nil }}
+	if c := nameLargest(t.Context(), o, judgeDisk(o, "/", 100, 15, 100, 50)); !strings.Contains(c.Means, "largest apps: office 3 GiB") {
 		t.Errorf("means %q", c.Means)
 	}
-	if c := nameLargest(t.Context(), o, judgeDisk("/", 100, 50, 100, 50)); strings.Contains(c.Means, "office") {
+	if c := nameLargest(t.Context(), o, judgeDisk(o, "/", 100, 50, 100, 50)); strings.Contains(c.Means, "office") {
 		t.Errorf("a disk with room: %q", c.Means)
 	}
 	o.Largest = func(context.Context) (string, error) { return "", errors.New("no database") }
-	if c := nameLargest(t.Context(), o, judgeDisk("/", 100, 5, 100, 50)); c.Status != Fail || !strings.Contains(c.Means, "no database") {
+	if c := nameLargest(t.Context(), o, judgeDisk(o, "/", 100, 5, 100, 50)); c.Status != Fail || !strings.Contains(c.Means, "no database") {
 		t.Errorf("%+v", c)
 	}
 }
 
-func TestMemoryKeepsAReserve(t *testing.T) {
+func TestMemoryKeepsTheReserveOfTheSettings(t *testing.T) {
 	t.Parallel()
-	meminfo := func(available string) string {
-		return "MemTotal:       10485760 kB\nMemAvailable:   " + available + " kB\n"
+	quarter := Options{Reserve: func(total int64) int64 { return total / 4 }}
+	if got := judgeMemory(quarter, 4<<30, 1<<30+1); got.Status != OK || !strings.Contains(got.Found, "1.0 GiB kept") {
+		t.Errorf("above the reserve: %+v", got)
 	}
-	if got := judgeMemory(meminfo("9000000")); got.Status != OK {
-		t.Errorf("with 9 GB free: %+v", got)
+	if got := judgeMemory(quarter, 4<<30, 1<<30); got.Status != Warn {
+		t.Errorf("at the reserve: %+v", got)
 	}
-	if got := judgeMemory(meminfo("2000000")); got.Status != Warn {
-		t.Errorf("below the reserve: %+v", got)
+	if got := judgeMemory(Options{}, 4<<30, 1); got.Status != OK {
+		t.Errorf("without a reserve: %+v", got)
 	}
 }
 

@@ -3,53 +3,36 @@ package host
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 const gib = 1 << 30
 
-// Admission keeps max(2 GiB, 10 %) of memory for the machine itself.
-func memoryReserve(total int64) int64 { return max(2*gib, total/10) }
-
-func probeMemory(context.Context, Options) Check {
-	b, err := os.ReadFile("/proc/meminfo")
+func probeMemory(_ context.Context, o Options) Check {
+	memory, err := sandbox.NewMemory(sandbox.Host{CgroupParent: o.CgroupParent})
 	if err != nil {
 		return fail(err.Error(), "the server cannot know how many sandboxes fit", "")
 	}
-	return judgeMemory(string(b))
+	total, available, err := memory.Read()
+	if err != nil {
+		return fail(err.Error(), "the server cannot know how many sandboxes fit", "")
+	}
+	return judgeMemory(o, total, available)
 }
 
-func judgeMemory(meminfo string) Check {
-	total, available := meminfoBytes(meminfo, "MemTotal"), meminfoBytes(meminfo, "MemAvailable")
-	reserve := memoryReserve(total)
+func judgeMemory(o Options, total, available int64) Check {
+	reserve := int64(0)
+	if o.Reserve != nil {
+		reserve = o.Reserve(total)
+	}
 	found := fmt.Sprintf("%s of %s free, %s kept for the machine", size(available), size(total), size(reserve))
 	if available <= reserve {
-		return warn(found, "no sandbox would be admitted: requests are answered 529", "free memory, or add some")
+		return warn(found, "no sandbox would be admitted: requests are answered 529", "free memory, add some, or lower sandbox.memory_reserve")
 	}
 	return ok(found)
-}
-
-func meminfoBytes(meminfo, key string) int64 {
-	for line := range strings.Lines(meminfo) {
-		rest, found := strings.CutPrefix(line, key+":")
-		if !found {
-			continue
-		}
-		fields := strings.Fields(rest)
-		if len(fields) == 0 {
-			return 0
-		}
-		kib, err := strconv.ParseInt(fields[0], 10, 64)
-		if err != nil {
-			return 0
-		}
-		return kib << 10
-	}
-	return 0
 }
 
 func probeDisk(ctx context.Context, o Options) Check {
@@ -59,7 +42,7 @@ func probeDisk(ctx context.Context, o Options) Check {
 		return fail(dir+": "+err.Error(), "the data folder cannot be used", "airlock serve --data DIR")
 	}
 	block := uint64(st.Bsize)
-	return nameLargest(ctx, o, judgeDisk(dir, int64(st.Blocks*block), int64(st.Bavail*block), int64(st.Files), int64(st.Ffree)))
+	return nameLargest(ctx, o, judgeDisk(o, dir, int64(st.Blocks*block), int64(st.Bavail*block), int64(st.Files), int64(st.Ffree)))
 }
 
 // nameLargest adds to the check of a disk that fills up who fills it.
@@ -77,27 +60,25 @@ func nameLargest(ctx context.Context, o Options, c Check) Check {
 	return c
 }
 
-func judgeDisk(dir string, total, free, inodes, inodesFree int64) Check {
+func judgeDisk(o Options, dir string, total, free, inodes, inodesFree int64) Check {
 	found := fmt.Sprintf("%s: %s of %s free", dir, size(free), size(total))
-	used := usedPercent(total, free)
-	if inodes > 0 {
-		used = max(used, usedPercent(inodes, inodesFree))
-	}
+	used := max(usedShare(total, free), usedShare(inodes, inodesFree))
 	const remedy = "make room, or use another disk: airlock serve --data DIR"
 	switch {
-	case used >= 95:
-		return fail(found, "at 95 % only reads and deletes are served", remedy)
-	case used >= 85:
-		return warn(found, "at 85 % new uploads and containers are answered 529", remedy)
+	case o.Full > 0 && used >= o.Full:
+		return fail(found, fmt.Sprintf("at %g %% only reads and deletes are served", o.Full*100), remedy)
+	case o.Crowded > 0 && used >= o.Crowded:
+		return warn(found, fmt.Sprintf("at %g %% new uploads and containers are answered 529", o.Crowded*100), remedy)
 	}
 	return ok(found)
 }
 
-func usedPercent(total, free int64) int64 {
+// usedShare is 0 for a file system that does not count, as some do not count inodes.
+func usedShare(total, free int64) float64 {
 	if total <= 0 {
 		return 0
 	}
-	return (total - free) * 100 / total
+	return float64(total-free) / float64(total)
 }
 
 func size(n int64) string {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"net/url"
 	"strings"
 )
 
@@ -107,6 +108,32 @@ func (c *Client) Create(ctx context.Context, files ...string) (string, error) {
 // Delete ends a container.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.Call(ctx, http.MethodDelete, "/airlock/v1/containers/"+id, nil, nil)
+}
+
+// Containers gives the ids of all containers of the key's app.
+func (c *Client) Containers(ctx context.Context) ([]string, error) {
+	var ids []string
+	for next := ""; ; {
+		var page struct {
+			Data []struct {
+				ID string `json:"id"`
+			} `json:"data"`
+			Next string `json:"next_page"`
+		}
+		q := url.Values{"limit": {"100"}}
+		if next != "" {
+			q.Set("page", next)
+		}
+		if err := c.Call(ctx, http.MethodGet, "/airlock/v1/containers?"+q.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		for _, one := range page.Data {
+			ids = append(ids, one.ID)
+		}
+		if next = page.Next; next == "" {
+			return ids, nil
+		}
+	}
 }
 
 // Exit is the last event of an exec.

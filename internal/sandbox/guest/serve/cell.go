@@ -230,10 +230,8 @@ func (c *cellRun) ends(timer <-chan time.Time, canceled <-chan struct{}) bool {
 		case <-mute:
 			c.in.kill()
 		case <-late:
-			if !c.begun {
-				c.in.kill()
-			}
 			late = nil
+			c.killUnbegun(said)
 		case <-c.in.proc.done:
 			c.hearRest()
 			return true
@@ -242,6 +240,23 @@ func (c *cellRun) ends(timer <-chan time.Time, canceled <-chan struct{}) bool {
 		case <-canceled:
 			return false
 		}
+	}
+}
+
+// killUnbegun ends an interpreter that has not begun its cell. What it said may wait beside the clock, and which of the two
+// was looked at first is chance: a cell that is killed after it said that it began would not be run again.
+func (c *cellRun) killUnbegun(said <-chan message) {
+	for !c.begun {
+		select {
+		case m, ok := <-said:
+			if ok {
+				c.hear(m)
+				continue
+			}
+		default:
+		}
+		c.in.kill()
+		return
 	}
 }
 
