@@ -19,13 +19,13 @@ import (
 // it, so what is given back and taken anew is the same again.
 type holdings map[string]int
 
-// growth names every kind of which after has more than before; a fall is no leak. What is bounded by a setting and not by
+// growth names every kind of which there is more after; a fall is no leak. What is bounded by a setting and not by
 // what happened may fill up to its bound.
-func (before holdings) growth(after holdings) string {
+func (h holdings) growth(after holdings) string {
 	var grown []string
 	for kind, n := range after {
-		if n > max(before[kind], bounds[kind]) {
-			grown = append(grown, fmt.Sprintf("%s: %d, were %d", kind, n, before[kind]))
+		if n > max(h[kind], bounds[kind]) {
+			grown = append(grown, fmt.Sprintf("%s: %d, were %d", kind, n, h[kind]))
 		}
 	}
 	slices.Sort(grown)

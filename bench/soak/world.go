@@ -210,13 +210,13 @@ func (w *world) why(answer error) string {
 	if id == "" || err != nil {
 		return answer.Error()
 	}
-	text := answer.Error()
+	text := []string{answer.Error()}
 	for line := range strings.Lines(string(log)) {
 		if strings.Contains(line, id) && strings.Contains(line, "error=") {
-			text += "; log: " + strings.TrimSpace(line)
+			text = append(text, "log: "+strings.TrimSpace(line))
 		}
 	}
-	return text
+	return strings.Join(text, "; ")
 }
 
 // kill ends the server the hard way and starts the next on the same folder, which must find a clean host.

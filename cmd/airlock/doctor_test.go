@@ -6,9 +6,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/host"
 )
@@ -71,5 +74,41 @@ func TestDoctorKeepsOutOfTheServersFoldersAndRanges(t *testing.T) {
 	}
 	if err := h.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What the doctor warns of must be what a server with the same settings does.
+func TestDoctorGoesByTheSettingsOfTheServer(t *testing.T) {
+	t.Setenv("AIRLOCK_CONFIG", "")
+	data := t.TempDir()
+	o, err := hostOptions(attackOptions{data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Crowded != 0.85 || o.Full != 0.95 || o.Data != data {
+		t.Errorf("without settings: %+v", o)
+	}
+	for _, total := range []int64{1 << 30, 4 << 30, 64 << 30} {
+		if got := o.Reserve(total); got != container.ReserveFor(total) {
+			t.Errorf("of %d bytes it keeps %d, the server %d", total, got, container.ReserveFor(total))
+		}
+	}
+	config := filepath.Join(t.TempDir(), "airlock.yaml")
+	if err := os.WriteFile(config, []byte("disk: {full_percent: 98}\nsandbox: {cgroup_parent: /airlock, memory_reserve: 5}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AIRLOCK_DISK_CROWDED_PERCENT", "97")
+	if o, err = hostOptions(attackOptions{data: data, config: config}); err != nil {
+		t.Fatal(err)
+	}
+	if o.Crowded != 0.97 || o.Full != 0.98 || o.Reserve(4<<30) != 5 || o.CgroupParent != "/airlock" {
+		t.Errorf("with settings: crowded %g, full %g, reserve %d, parent %s", o.Crowded, o.Full, o.Reserve(4<<30), o.CgroupParent)
+	}
+}
+
+func TestDoctorRefusesSettingsThatDoNotExist(t *testing.T) {
+	t.Setenv("AIRLOCK_DISC_FULL_PERCENT", "98")
+	if _, err := hostOptions(attackOptions{data: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "AIRLOCK_DISC_FULL_PERCENT") {
+		t.Errorf("got %v", err)
 	}
 }

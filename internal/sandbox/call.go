@@ -57,7 +57,7 @@ func (s *Sandbox) Freeze(ctx context.Context) error {
 
 // rest asks the guest to let go of its fork server. One that does not answer can be frozen or written all the same.
 func (s *Sandbox) rest(ctx context.Context) {
-	if len(s.spec.Preloads()) == 0 {
+	if len(s.spec.PreloadInForce()) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, restLimit)

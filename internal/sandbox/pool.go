@@ -54,6 +54,8 @@ type Pool struct {
 	MaxAge time.Duration
 	// Pause after a claim before the next member is made: whoever claimed has the processors for its first command; 0 = 0.5 s.
 	Pause time.Duration
+	// Calm is the pause after a member could not be made or all were ended for their memory; 0 = 10 s.
+	Calm time.Duration
 	// Every is how often members are looked at; 0 = 1 s.
 	Every time.Duration
 	// Now is the clock that a member's must agree with; nil = time.Now.
@@ -108,8 +110,6 @@ const (
 	maxAsked = 3
 	// memberLimit bounds the making of a member, imports included.
 	memberLimit = 2 * time.Minute
-	// memberCalm is the pause after a member could not be made or all were ended for their memory.
-	memberCalm = 10 * time.Second
 	// claimLimit is how long a member may take to tell its time.
 	claimLimit = 500 * time.Millisecond
 	// clockDrift is how far a guest's clock may be off.
@@ -151,7 +151,7 @@ func (p *Pool) Stop(ctx context.Context) error {
 func (p *Pool) Drain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.calm = time.Now().Add(memberCalm)
+	p.calm = time.Now().Add(or(p.Calm, 10*time.Second))
 	p.spend(func(*Member) bool { return true })
 }
 
@@ -164,7 +164,7 @@ func (p *Pool) Yield(ctx context.Context) bool {
 		return false
 	}
 	m := p.ready[n]
-	p.ready, p.calm = p.ready[:n], time.Now().Add(memberCalm)
+	p.ready, p.calm = p.ready[:n], time.Now().Add(or(p.Calm, 10*time.Second))
 	p.mu.Unlock()
 	if err := m.end(ctx); err != nil {
 		p.log().ErrorContext(ctx, "destroy pool member", "error", err)
@@ -343,7 +343,7 @@ func (p *Pool) fill(ctx context.Context, class Class) bool {
 	defer p.mu.Unlock()
 	switch {
 	case err != nil:
-		p.calm = time.Now().Add(memberCalm)
+		p.calm = time.Now().Add(or(p.Calm, 10*time.Second))
 		if ctx.Err() == nil {
 			p.log().WarnContext(ctx, "make pool member", "error", err)
 		}

@@ -24,7 +24,8 @@ type Spec struct {
 	// Hostname is seen inside; if empty, "airlock".
 	Hostname string
 	// Preload names the Python modules that the fork server inside imports, in this order; missing ones are skipped. If
-	// empty, or with less memory than ForkServerMemory, there is no fork server and every interpreter starts cold.
+	// empty, or with less memory than ForkServerMemory, there is no fork server and every interpreter starts cold:
+	// PreloadInForce is what holds.
 	Preload []string
 }
 
@@ -35,8 +36,8 @@ const ForkServerMemory = 512 << 20
 // DefaultPreload is what makes first cells slow and is used by most of them.
 func DefaultPreload() []string { return []string{"numpy", "pandas", "matplotlib.pyplot", "openpyxl"} }
 
-// Preloads is Preload, unless the limits leave no room for it.
-func (s Spec) Preloads() []string {
+// PreloadInForce is Preload, unless the limits leave no room for it.
+func (s Spec) PreloadInForce() []string {
 	if s.Limits.MemoryBytes < ForkServerMemory {
 		return nil
 	}

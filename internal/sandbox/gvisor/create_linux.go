@@ -88,7 +88,7 @@ func (i *instance) start(ctx context.Context) (*guest.Conn, error) {
 	if err != nil {
 		return nil, errors.Join(err, rw.Close())
 	}
-	return guest.NewConn(rw, guest.Options{Env: spawn.Environment(spec), Resume: i.image != "", OOMCount: i.OOMCount, OOMUnseen: true, Preload: spec.Preloads()}), nil
+	return guest.NewConn(rw, guest.Options{Env: spawn.Environment(spec), Resume: i.image != "", OOMCount: i.OOMCount, OOMUnseen: true, Preload: spec.PreloadInForce()}), nil
 }
 
 // hostLimits are those around runsc. Each thread inside is up to three outside, and a sentry that cannot make one dies:

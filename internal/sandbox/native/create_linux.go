@@ -62,7 +62,7 @@ func (i *instance) start(ctx context.Context, spec sandbox.Spec) (*guest.Conn, e
 	if err != nil {
 		return nil, errors.Join(err, sock.Close())
 	}
-	return guest.NewConn(&stream{UnixConn: sock}, guest.Options{Env: spawn.Environment(spec), OOMCount: i.OOMCount, Preload: spec.Preloads()}), nil
+	return guest.NewConn(&stream{UnixConn: sock}, guest.Options{Env: spawn.Environment(spec), OOMCount: i.OOMCount, Preload: spec.PreloadInForce()}), nil
 }
 
 // spawn starts the child, which waits on the other end of the returned socket.

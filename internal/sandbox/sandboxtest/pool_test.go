@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -184,13 +185,34 @@ func TestPoolFollowsItsSettings(t *testing.T) {
 	})
 }
 
-func TestPoolReplacesTheDeadAndTheOld(t *testing.T) {
+// living claims until a member is given.
+func living(t *testing.T, p *sandbox.Pool, c sandbox.Class) (m *sandbox.Member) {
+	t.Helper()
+	until(t, "a member", func() bool {
+		m = p.Claim(t.Context(), c)
+		return m != nil
+	})
+	t.Cleanup(m.Discard)
+	return m
+}
+
+// The pool may have made a new member by the time that this claims; what must not be given is one of those that were killed.
+func TestPoolReplacesTheDead(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
 		p := startPool(t, e, nil)
 		full(t, p)
 		now, err := e.Leftovers()
 		if err != nil {
 			t.Fatal(err)
+		}
+		killed := map[string]bool{}
+		for _, group := range now.Cgroups {
+			if _, id, ok := strings.Cut(filepath.Base(group), sandbox.PoolPrefix); ok {
+				killed[sandbox.PoolPrefix+id] = true
+			}
+		}
+		if len(killed) != p.Size {
+			t.Fatalf("a full pool is %v", killed)
 		}
 		for _, line := range now.Processes {
 			pid, _, _ := strings.Cut(line, " ")
@@ -200,13 +222,11 @@ func TestPoolReplacesTheDeadAndTheOld(t *testing.T) {
 			}
 			_ = syscall.Kill(n, syscall.SIGKILL) // it may have gone with its guest
 		}
-		m := p.Claim(t.Context(), poolClass(e))
-		if m != nil {
-			m.Discard()
-			t.Error("a dead member was given")
+		m := living(t, p, poolClass(e))
+		if killed[m.Sandbox.ID()] {
+			t.Errorf("the dead member %s was given", m.Sandbox.ID())
 		}
-		b, _ := claim(t, e, p)
-		wantOutput(t, sh(t, b, "echo new"), "new\n")
+		wantOutput(t, sh(t, &Box{Sandbox: m.Sandbox, Spec: e.NewSpec(nil)}, "echo new"), "new\n")
 	})
 }
 
@@ -281,16 +301,26 @@ func TestPoolOfNoneAndStoppedPoolGiveNothing(t *testing.T) {
 
 func TestPoolGoesOnAfterFailures(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
-		class := poolClass(e)
-		class.RootFS = t.TempDir() // no mount points: nothing can be made of it
+		var healed atomic.Bool
+		broken, good := poolClass(e), poolClass(e)
+		broken.RootFS = t.TempDir() // no mount points: nothing can be made of it
+		tried := countingDriver{Driver: e.Driver}
 		p := startPool(t, e, func(p *sandbox.Pool) {
-			p.Default = func() (sandbox.Class, error) { return class, nil }
-		})
-		for range 3 {
-			if m := p.Claim(t.Context(), class); m != nil {
-				t.Error("a member of nothing")
+			p.Driver, p.Calm = &tried, time.Millisecond
+			p.Default = func() (sandbox.Class, error) {
+				if healed.Load() {
+					return good, nil
+				}
+				return broken, nil
 			}
+		})
+		until(t, "a second try", func() bool { return tried.n.Load() >= 2 })
+		if m := p.Claim(t.Context(), broken); m != nil || p.Ready() != 0 {
+			t.Error("a member of nothing")
 		}
+		healed.Store(true)
+		m := living(t, p, good)
+		wantOutput(t, sh(t, &Box{Sandbox: m.Sandbox, Spec: e.NewSpec(nil)}, "echo on"), "on\n")
 	})
 }
 
