@@ -39,6 +39,17 @@ type Admission struct {
 	starts  int                  // admitted, and not yet among the crowd's sandboxes
 	pumping bool
 	wake    chan struct{} // one token: something has changed; made with the first ticket
+	closed  bool
+	room    room
+
+	work sync.WaitGroup // the pump, and what makes room
+}
+
+// room is what has been done to make room.
+type room struct {
+	round     int       // counts the sandboxes that were to be ended
+	busyUntil time.Time // while one is being ended, or until that takes too long
+	calmUntil time.Time // after one was ended: what is measured of the pressure is older
 }
 
 // crowd are the sandboxes that memory carries already.
@@ -46,7 +57,8 @@ type crowd interface {
 	count() int
 	// uses is what each of them uses; it may be a second old.
 	uses(ctx context.Context) []int64
-	// evict ends the one that can be missed most and reports whether there was one. Nobody's work is cut off.
+	// evict ends the one that can be missed most and reports whether there was one. Nobody's work is cut off. It may take as
+	// long as a disk that hangs; then it is called once more beside.
 	evict(ctx context.Context) bool
 }
 
@@ -59,7 +71,14 @@ const (
 	// admissionPoll is how often memory is looked at while somebody waits: it also changes without our doing.
 	admissionPoll  = 250 * time.Millisecond
 	admissionRetry = 5 * time.Second
+	// evictLimit is how long the end of one sandbox keeps others from being ended for room.
+	evictLimit = 5 * time.Second
+	// calmPause is how long the pressure is left to fall after a sandbox was ended: it is a mean over ten seconds, and would
+	// otherwise cost everybody's sandbox for what one of them did.
+	calmPause = 2 * time.Second
 )
+
+var errAdmissionClosed = wire.Overloaded(admissionRetry, "The server is shutting down; send the request again.")
 
 // lack is what a sandbox cannot start for.
 type lack int
@@ -171,6 +190,18 @@ func (a *Admission) Spare(ctx context.Context, others crowd) bool {
 	return ok && err == nil
 }
 
+// Close refuses those who wait and all who come, and returns when nothing of it is at work any more, or ctx ends.
+func (a *Admission) Close(ctx context.Context) error {
+	a.mu.Lock()
+	a.closed = true
+	for len(a.ring) > 0 {
+		a.answerNext(errAdmissionClosed)
+	}
+	a.poke()
+	a.mu.Unlock()
+	return wait(ctx, &a.work)
+}
+
 // changed lets those who wait look again.
 func (a *Admission) changed() {
 	a.mu.Lock()
@@ -197,6 +228,11 @@ func (a *Admission) leave() {
 func (a *Admission) queue(ctx context.Context, t *ticket, others crowd) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		t.err = errAdmissionClosed
+		close(t.done)
+		return
+	}
 	if a.wake == nil {
 		a.wake, a.queues = make(chan struct{}, 1), make(map[string][]*ticket)
 	}
@@ -206,7 +242,7 @@ func (a *Admission) queue(ctx context.Context, t *ticket, others crowd) {
 	a.queues[t.app] = append(a.queues[t.app], t)
 	if !a.pumping {
 		a.pumping = true
-		go a.pump(context.WithoutCancel(ctx), others) // ends with the last ticket
+		a.work.Go(func() { a.pump(context.WithoutCancel(ctx), others) }) // ends with the last ticket
 	}
 }
 
@@ -232,7 +268,7 @@ func (a *Admission) take(app string, i int) {
 	}
 }
 
-// pump answers the tickets, until there is none.
+// pump answers the tickets, until there is none. It waits for nothing but memory: whatever makes room is at work beside it.
 func (a *Admission) pump(ctx context.Context, others crowd) {
 	poll := time.NewTicker(admissionPoll)
 	defer poll.Stop()
@@ -242,17 +278,12 @@ func (a *Admission) pump(ctx context.Context, others crowd) {
 			return
 		}
 		why, ok, err := a.judge(ctx, others, starting)
-		switch {
-		case ok || err != nil:
+		if ok || err != nil {
 			a.answer(err)
 			continue
-		case why == lackMemory && a.makeRoom(ctx, others):
-			continue
-		case why == lackCalm:
-			// One at a time: the pressure that is measured falls only seconds after its reason.
-			a.makeRoom(ctx, others)
 		}
 		a.refuse(why)
+		a.makeRoom(ctx, others, why)
 		select {
 		case <-a.wake:
 		case <-poll.C:
@@ -292,18 +323,43 @@ func (a *Admission) judge(ctx context.Context, others crowd, starting int) (why 
 	return lackMemory, ok, nil
 }
 
-// makeRoom ends one sandbox that can be missed: first those that belong to nobody.
-func (a *Admission) makeRoom(ctx context.Context, others crowd) bool {
-	return a.Drain != nil && a.Drain(ctx) || others.evict(ctx)
+// makeRoom begins to end one sandbox that can be missed, first of those that belong to nobody, unless one is being ended
+// already or the pressure has not had the time to show that one was.
+func (a *Admission) makeRoom(ctx context.Context, others crowd, why lack) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if a.closed || now.Before(a.room.busyUntil) || why == lackCalm && now.Before(a.room.calmUntil) {
+		return
+	}
+	a.room.round++
+	round := a.room.round
+	a.room.busyUntil = now.Add(evictLimit)
+	a.work.Go(func() {
+		gone := a.Drain != nil && a.Drain(ctx) || others.evict(ctx)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.room.round == round {
+			a.room.busyUntil = time.Time{}
+		}
+		if gone {
+			a.room.calmUntil = time.Now().Add(calmPause)
+			a.poke()
+		}
+	})
 }
 
 // answer lets the next ticket start, or fail; its app goes to the end of the line.
 func (a *Admission) answer(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.ring) == 0 {
-		return // given up meanwhile
+	if len(a.ring) > 0 { // else given up meanwhile
+		a.answerNext(err)
 	}
+}
+
+// answerNext is answer with the mutex held, for a line that is not empty.
+func (a *Admission) answerNext(err error) {
 	app := a.ring[0]
 	t := a.queues[app][0]
 	a.take(app, 0)
@@ -327,5 +383,20 @@ func (a *Admission) refuse(why lack) {
 				close(t.judged)
 			}
 		}
+	}
+}
+
+// wait returns when a group has nothing to do any more, or with the cause of ctx.
+func wait(ctx context.Context, group *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,28 +64,40 @@ type host struct {
 	evicted  int
 	pressure float64
 	err      error
+	hang     chan struct{} // evict waits for it
+	a        *Admission
 }
 
 func (h *host) count() int { h.mu.Lock(); defer h.mu.Unlock(); return h.live }
+
+func (h *host) ended() int { h.mu.Lock(); defer h.mu.Unlock(); return h.evicted }
 
 func (h *host) uses(context.Context) []int64 { return make([]int64, h.count()) }
 
 func (h *host) evict(context.Context) bool {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.idle == 0 {
+	had := h.idle > 0
+	if had {
+		h.idle--
+		h.evicted++
+	}
+	hang := h.hang
+	h.mu.Unlock()
+	if !had {
 		return false
 	}
-	h.idle--
-	h.live--
-	h.evicted++
+	if hang != nil {
+		<-hang
+	}
+	h.set(func(h *host) { h.live-- })
+	h.a.changed() // as the end of every sandbox does
 	return true
 }
 
 func (h *host) set(f func(h *host)) { h.mu.Lock(); defer h.mu.Unlock(); f(h) }
 
 func (h *host) admission() *Admission {
-	return &Admission{
+	h.a = &Admission{
 		Reserve: 1, Share: 100,
 		Memory: func() (int64, int64, error) {
 			h.mu.Lock()
@@ -94,6 +107,7 @@ func (h *host) admission() *Admission {
 		},
 		Pressure: func() (float64, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.pressure, nil },
 	}
+	return h.a
 }
 
 // start enters and becomes live.
@@ -190,19 +204,16 @@ func TestIdleSandboxesMakeRoomOneByOneAndSparesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 4, live: 3, idle: 2}
 		a := h.admission()
-		spares := 1
-		a.Spares = func() int { return spares }
-		a.Drain = func(context.Context) bool {
-			had := spares > 0
-			spares = 0
-			return had
-		}
+		var spares atomic.Int64
+		spares.Store(1)
+		a.Spares = func() int { return int(spares.Load()) }
+		a.Drain = func(context.Context) bool { return spares.Swap(0) > 0 }
 		var got []string
 		for range 3 {
 			if err := h.start(t.Context(), a, "a"); err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, fmt.Sprint(spares, h.evicted))
+			got = append(got, fmt.Sprint(spares.Load(), h.ended()))
 		}
 		if want := "[0 0 0 1 0 2]"; fmt.Sprint(got) != want {
 			t.Errorf("spares and evicted after each start: %v, want %s", got, want)
@@ -218,13 +229,13 @@ func TestPressureStopsStartsAndPutsIdleOnesAwaySlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 100, live: 60, idle: 60, pressure: 25}
 		a := h.admission()
-		a.Wait = time.Second
+		a.Wait = 9 * time.Second // less than what the pressure is a mean over
 		err := h.start(t.Context(), a, "a")
 		if e := wire.AsError(err); e.HTTPStatus() != 529 || e.Code != "memory_pressure" {
 			t.Fatalf("got %v", err)
 		}
-		if h.evicted == 0 || h.evicted > 6 {
-			t.Errorf("%d sandboxes put away in a second", h.evicted)
+		if n := h.ended(); n == 0 || n > 5 {
+			t.Errorf("%d sandboxes put away in nine seconds", n)
 		}
 		a.Wait = time.Minute
 		got := make(chan error, 1)
@@ -233,6 +244,61 @@ func TestPressureStopsStartsAndPutsIdleOnesAwaySlowly(t *testing.T) {
 		h.set(func(h *host) { h.pressure = 24.9 })
 		if err := <-got; err != nil {
 			t.Errorf("when it is calm: %v", err)
+		}
+	})
+}
+
+// A sandbox that does not end, as on a dead disk, holds up nobody who has room, and nobody waits longer for it than he would
+// without it.
+func TestSandboxThatDoesNotEndHoldsUpNoStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 3, live: 3, idle: 3, hang: make(chan struct{})}
+		a := h.admission()
+		defer close(h.hang)
+		a.Wait = 8 * time.Second
+		began := time.Now()
+		if e := wire.AsError(h.start(t.Context(), a, "a")); e.HTTPStatus() != 529 || time.Since(began) != a.Wait {
+			t.Errorf("after %s: %v", time.Since(began), e)
+		}
+		if n := h.ended(); n != 2 {
+			t.Errorf("%d were tried in %s", n, a.Wait)
+		}
+		got := make(chan error, 1)
+		go func() { got <- h.start(t.Context(), a, "b") }()
+		synctest.Wait()
+		began = time.Now()
+		h.set(func(h *host) { h.room++ })
+		if err := <-got; err != nil || time.Since(began) > admissionPoll {
+			t.Errorf("room that others made is given after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestClosedAdmissionRefusesAndLeavesNothingAtWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 1, live: 1, idle: 1, hang: make(chan struct{})}
+		a := h.admission()
+		got := make(chan error, 1)
+		go func() { got <- h.start(t.Context(), a, "a") }()
+		synctest.Wait()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := a.Close(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("closed while a sandbox is being ended: %v", err)
+		}
+		for _, err := range []error{<-got, h.start(t.Context(), a, "b")} {
+			if wire.AsError(err).HTTPStatus() != 529 {
+				t.Errorf("got %v", err)
+			}
+		}
+		close(h.hang)
+		if err := a.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if h.count() != 0 {
+			t.Error("not everything has ended")
 		}
 	})
 }

@@ -29,7 +29,8 @@
 //
 // Goroutines: two background loops, between Start and Stop (freeze, destroy, expire, finish what failed; pack); one
 // per container that the first of them puts away, so that one that hangs does not stop it, and a watchdog that reports a
-// loop without progress; one while a start waits for memory; one per sync of a workspace that runs, which the detaching of that workspace waits for.
+// loop without progress; one while a start waits for memory, and one per sandbox
+// that is ended for it; one per sync of a workspace that runs, which the detaching of that workspace waits for.
 // Close has a few that keep variables, and waits for them.
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;

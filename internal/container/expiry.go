@@ -296,6 +296,9 @@ func (s *Service) Close(ctx context.Context) error {
 	for _, v := range s.snapshot() {
 		errs = append(errs, s.dropLive(ctx, v.id, whyShutdown))
 	}
+	if s.Admission != nil {
+		errs = append(errs, s.Admission.Close(ctx))
+	}
 	errs = append(errs, s.WriteAccounts(ctx))
 	return errors.Join(errs...)
 }

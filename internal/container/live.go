@@ -46,8 +46,9 @@ type live struct {
 	saving    *saving // a sync that runs, perhaps longer than the turn that began it
 
 	frozen    bool
-	noFreeze  bool // freezing failed since the last use
-	held      bool // an interpreter in the sandbox holds state
+	noFreeze  bool      // freezing failed since the last use
+	noEvict   time.Time // until then it is not ended for somebody else's room: that has just failed
+	held      bool      // an interpreter in the sandbox holds state
 	idleSince time.Time
 }
 

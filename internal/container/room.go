@@ -10,7 +10,10 @@ import (
 // useAge is how old the reading of a sandbox's memory may be.
 const useAge = time.Second
 
-// memoryUse is what a sandbox used when it was last looked at; it belongs to the admission's pump.
+// evictRetry is how long a sandbox is left alone that could not be ended for room.
+const evictRetry = time.Minute
+
+// memoryUse is what a sandbox used when it was last looked at.
 type memoryUse struct {
 	bytes int64
 	at    time.Time
@@ -89,6 +92,7 @@ func (s *Service) evict(ctx context.Context) bool {
 			if err := s.endSandbox(ctx, v, whyRoom); err != nil {
 				s.log().ErrorContext(ctx, "put away idle sandbox", "container_id", v.id, "error", err)
 				gone = v.sandbox() == nil
+				v.noEvict = s.now().Add(evictRetry)
 			} else {
 				s.forget(v)
 			}
@@ -101,7 +105,8 @@ func (s *Service) evict(ctx context.Context) bool {
 	return false
 }
 
-// idle lists the entries with a sandbox and without a turn, the one to be missed most last.
+// idle lists the entries with a sandbox and without a turn, the one to be missed most last, without those that could not be
+// ended a moment ago.
 func (s *Service) idle() []*live {
 	type candidate struct {
 		v      *live
@@ -115,7 +120,7 @@ func (s *Service) idle() []*live {
 		default:
 			continue
 		}
-		if v.sandbox() != nil {
+		if v.sandbox() != nil && !s.now().Before(v.noEvict) {
 			all = append(all, candidate{v, v.frozen, v.idleSince})
 		}
 		<-v.turn

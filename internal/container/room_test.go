@@ -2,7 +2,9 @@ package container_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +21,7 @@ func TestThirdSandboxTakesThePlaceOfTheOneThatRestsLongest(t *testing.T) {
 	run(t, func(t *testing.T, e *containertest.Env) {
 		const share = 1 << 40 // more than anything uses, so that the count decides
 		e.Admission = &container.Admission{
-			Memory: func() (int64, int64, error) { return 2*share + 1, 2*share + 1, nil }, Reserve: 1, Share: share, Wait: time.Millisecond,
+			Memory: func() (int64, int64, error) { return 2*share + 1, 2*share + 1, nil }, Reserve: 1, Share: share, Wait: time.Minute,
 		}
 		old, young, next := create(t, e, container.CreateParams{}), create(t, e, container.CreateParams{}), create(t, e, container.CreateParams{})
 		e.Sh(t, old.ID, "echo kept > f; sleep 1000 &")
@@ -44,8 +46,10 @@ func TestThirdSandboxTakesThePlaceOfTheOneThatRestsLongest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		e.Admission.Wait = time.Millisecond
 		_, err := e.Exec(t.Context(), e.Caller, next.ID, container.ExecParams{Command: "true"}, nil, nil)
 		wantError(t, err, 529, "memory_full")
+		e.Admission.Wait = time.Minute
 		busy.Release(context.WithoutCancel(t.Context()))
 		other.Release(context.WithoutCancel(t.Context()))
 		e.Sh(t, next.ID, "true")
@@ -85,5 +89,85 @@ func TestHostThatCannotCarryAnotherSandboxIsNoFaultOfTheServer(t *testing.T) {
 			}
 		}
 		e.Driver = kept
+	})
+}
+
+// stickyDriver makes sandboxes of which one is not destroyed when it is asked to be.
+type stickyDriver struct {
+	sandbox.Driver
+
+	mu    sync.Mutex
+	stuck string // its id; "" = none
+	tried int    // how often that one was to be destroyed
+}
+
+func (d *stickyDriver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+	sb, err := d.Driver.Create(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return sandbox.New(spec, sb.Conn, &stickyInstance{Sandbox: sb, d: d}), nil
+}
+
+type stickyInstance struct {
+	*sandbox.Sandbox
+	d *stickyDriver
+}
+
+func (i *stickyInstance) SetFrozen(ctx context.Context, frozen bool) error {
+	if frozen {
+		return i.Freeze(ctx)
+	}
+	return i.Thaw(ctx)
+}
+
+func (i *stickyInstance) Exited() (<-chan struct{}, func() bool) {
+	return i.Done(), func() bool { return false }
+}
+
+func (i *stickyInstance) Destroy(ctx context.Context) error {
+	i.d.mu.Lock()
+	stuck := i.ID() == i.d.stuck
+	if stuck {
+		i.d.tried++
+	}
+	i.d.mu.Unlock()
+	if stuck {
+		return errors.New("a process does not die")
+	}
+	return i.Sandbox.Destroy(ctx)
+}
+
+func (d *stickyDriver) stick(id string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stuck = id
+	return d.tried
+}
+
+func TestSandboxThatCannotBeEndedForRoomIsLeftAloneForAWhile(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		const share = 1 << 40
+		d := &stickyDriver{Driver: e.Driver}
+		e.Driver, e.Admission = d, &container.Admission{
+			Memory: func() (int64, int64, error) { return 2*share + 1, 2*share + 1, nil }, Reserve: 1, Share: share, Wait: time.Minute,
+		}
+		stuck := create(t, e, container.CreateParams{})
+		e.Sh(t, stuck.ID, "true")
+		d.stick(string(stuck.ID))
+		defer d.stick("")
+		for range 3 { // each ends the one before
+			e.Clock.Add(time.Second)
+			e.Sh(t, create(t, e, container.CreateParams{}).ID, "true")
+		}
+		if n := d.stick(string(stuck.ID)); n != 1 {
+			t.Errorf("tried %d times within a minute", n)
+		}
+		e.Clock.Add(time.Minute)
+		e.Sh(t, create(t, e, container.CreateParams{}).ID, "true")
+		if n := d.stick(string(stuck.ID)); n != 2 {
+			t.Errorf("tried %d times in two minutes", n)
+		}
 	})
 }
