@@ -71,8 +71,9 @@ const (
 	// admissionPoll is how often memory is looked at while somebody waits: it also changes without our doing.
 	admissionPoll  = 250 * time.Millisecond
 	admissionRetry = 5 * time.Second
-	// evictLimit is how long the end of one sandbox keeps others from being ended for room.
-	evictLimit = 5 * time.Second
+	// evictLimit is how long the end of one sandbox keeps others from being ended for room. It leaves time to keep variables
+	// (keepRoomLimit).
+	evictLimit = 10 * time.Second
 	// calmPause is how long the pressure is left to fall after a sandbox was ended: it is a mean over ten seconds, and would
 	// otherwise cost everybody's sandbox for what one of them did.
 	calmPause = 2 * time.Second

@@ -256,7 +256,7 @@ func TestSandboxThatDoesNotEndHoldsUpNoStart(t *testing.T) {
 		h := &host{room: 3, live: 3, idle: 3, hang: make(chan struct{})}
 		a := h.admission()
 		defer close(h.hang)
-		a.Wait = 8 * time.Second
+		a.Wait = 15 * time.Second
 		began := time.Now()
 		if e := wire.AsError(h.start(t.Context(), a, "a")); e.HTTPStatus() != 529 || time.Since(began) != a.Wait {
 			t.Errorf("after %s: %v", time.Since(began), e)

@@ -23,6 +23,12 @@ func (s *Service) class(img *rootfs.Image) sandbox.Class {
 	return sandbox.Class{RootFS: img.Path, Limits: s.limits(), Preload: s.Preload, Hold: img.Hold}
 }
 
+// Steps of a claim at which tests let it fail.
+const (
+	stepClaimImage = "claim: image named"
+	stepClaimRow   = "claim: row written"
+)
+
 // claim gives a container that never had a workspace a sandbox of the pool, whose blank workspace becomes the container's;
 // nil if none is ready. release gives back the hold on the image.
 //
@@ -33,26 +39,55 @@ func (l *Lease) claim(ctx context.Context, img *rootfs.Image) (sb *sandbox.Sandb
 	if c.hasWorkspace || v.ws != nil {
 		return nil, nil, nil
 	}
+	if err := s.clear(c.ID); err != nil {
+		return nil, nil, err
+	}
 	m := s.Pool.Claim(ctx, s.class(img))
 	if m == nil {
 		return nil, nil, nil
 	}
-	err = s.Workspaces.Remove(string(c.ID))
-	if err == nil {
-		err = s.Workspaces.Rename(m.Workspace, string(c.ID))
+	if err := s.Workspaces.Rename(m.Workspace, string(c.ID)); err != nil {
+		m.Discard()
+		return nil, nil, fmt.Errorf("workspace of container %s from the pool: %w", c.ID, err)
 	}
+	err = s.step(stepClaimImage)
 	if err == nil {
 		err = setWorkspace(ctx, s.DB, c.ID, true)
 	}
+	if err == nil {
+		err = s.step(stepClaimRow)
+	}
 	if err != nil {
-		m.Discard()
-		return nil, nil, fmt.Errorf("workspace of container %s from the pool: %w", c.ID, err)
+		return nil, nil, errors.Join(err, l.unclaim(ctx, m))
 	}
 	c.hasWorkspace = true
 	v.mu.Lock()
 	v.ws = m.Workspace
 	v.mu.Unlock()
 	return m.Sandbox, m.Release, nil
+}
+
+// unclaim ends a member whose image has the container's name, within the turn: the next use may come at once. The image
+// stays, because the row may promise it all the same: a commit can have an unknown outcome.
+func (l *Lease) unclaim(ctx context.Context, m *sandbox.Member) error {
+	ctx = context.WithoutCancel(ctx)
+	if err := m.Sandbox.Destroy(ctx); err != nil {
+		m.Discard() // tries again, and leaves an image alone that is not the pool's any more
+		return err
+	}
+	m.Release()
+	l.live.mu.Lock()
+	l.live.ws = m.Workspace
+	l.live.mu.Unlock()
+	return l.s.detach(ctx, l.live, m.Workspace.Detach)
+}
+
+// clear removes an image that no row promises: a crash or an error came between the two.
+func (s *Service) clear(id ID) error {
+	if err := s.Workspaces.Remove(string(id)); err != nil {
+		return fmt.Errorf("remove stale workspace of container %s: %w", id, err)
+	}
+	return nil
 }
 
 // create makes a sandbox on the container's workspace, which is created the first time. continued says that it is the last

@@ -2,6 +2,7 @@ package container_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -100,6 +101,68 @@ func TestEmptyPoolMeansAColdStart(t *testing.T) {
 		c := create(t, e, container.CreateParams{})
 		if id := running(t, e, c.ID); id != string(c.ID) {
 			t.Errorf("its sandbox is %s", id)
+		}
+	})
+}
+
+// failOnce lets the next claim fail at a step.
+func failOnce(e *containertest.Env, step string) {
+	failed := false
+	e.CrashAt(func(at string) error {
+		if at == step && !failed {
+			failed = true
+			return errCrash
+		}
+		return nil
+	})
+}
+
+// The client that was told of an error asks again at once, whatever the database has made of the first try.
+func TestClaimThatFailsCostsTheNextUseNothing(t *testing.T) {
+	t.Parallel()
+	for _, step := range container.ClaimSteps {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			run(t, func(t *testing.T, e *containertest.Env) {
+				p := pooled(t, e)
+				failOnce(e, step)
+				c := create(t, e, container.CreateParams{})
+				if _, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "true"}, nil, nil); !errors.Is(err, errCrash) {
+					t.Fatalf("got %v", err)
+				}
+				if out, _ := e.Sh(t, c.ID, "ls -A; echo kept > f"); out != "" {
+					t.Errorf("at once afterwards: %q", out)
+				}
+				fill(t, p) // whatever the pool had to do with the member
+				e.Clock.Add(e11)
+				e.SweepIdle(t.Context())
+				if out, _ := e.Sh(t, c.ID, "cat f"); out != "kept\n" {
+					t.Errorf("the file says %q", out)
+				}
+			})
+		})
+	}
+}
+
+// Even a member that does not end at first takes no image with it that has a container's name.
+func TestPoolRemovesNoImageOfAContainer(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		d := &stickyDriver{Driver: e.Driver}
+		e.Driver = d
+		p := pooled(t, e)
+		failOnce(e, container.ClaimSteps[1])
+		c := create(t, e, container.CreateParams{})
+		d.stick("*")
+		if _, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "true"}, nil, nil); !errors.Is(err, errCrash) {
+			t.Fatalf("got %v", err)
+		}
+		d.stick("")
+		if err := p.Stop(t.Context()); err != nil { // has ended the member
+			t.Fatal(err)
+		}
+		if out, _ := e.Sh(t, c.ID, "echo on"); out != "on\n" {
+			t.Errorf("the container says %q", out)
 		}
 	})
 }

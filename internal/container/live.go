@@ -273,8 +273,8 @@ func (l *Lease) workspace(ctx context.Context) (*sandbox.Workspace, error) {
 		return nil, l.lost(ctx)
 	}
 	// A crash between Create and the row leaves an image without data: begin anew.
-	if err := s.Workspaces.Remove(string(c.ID)); err != nil {
-		return nil, fmt.Errorf("remove stale workspace of container %s: %w", c.ID, err)
+	if err := s.clear(c.ID); err != nil {
+		return nil, err
 	}
 	ws, err := s.Workspaces.Create(ctx, string(c.ID), s.limits())
 	if err != nil {

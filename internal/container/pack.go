@@ -172,8 +172,8 @@ func (s *Service) putPack(ctx context.Context, id ID, key string) (blob.Info, er
 // second, here or on another server, finds the row changed.
 func (s *Service) unpack(ctx context.Context, c *Container) error {
 	began := time.Now()
-	if err := s.Workspaces.Remove(string(c.ID)); err != nil { // what a crash left beside the blob
-		return fmt.Errorf("remove stale workspace of container %s: %w", c.ID, err)
+	if err := s.clear(c.ID); err != nil {
+		return err
 	}
 	if err := s.getPack(ctx, c, c.ID); err != nil {
 		return err

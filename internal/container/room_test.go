@@ -97,7 +97,7 @@ type stickyDriver struct {
 	sandbox.Driver
 
 	mu    sync.Mutex
-	stuck string // its id; "" = none
+	stuck string // its id; "" = none, "*" = all
 	tried int    // how often that one was to be destroyed
 }
 
@@ -127,7 +127,7 @@ func (i *stickyInstance) Exited() (<-chan struct{}, func() bool) {
 
 func (i *stickyInstance) Destroy(ctx context.Context) error {
 	i.d.mu.Lock()
-	stuck := i.ID() == i.d.stuck
+	stuck := i.d.stuck == i.ID() || i.d.stuck == "*"
 	if stuck {
 		i.d.tried++
 	}

@@ -69,7 +69,7 @@ type Service struct {
 	Log *slog.Logger     // nil = discard
 
 	sync  func(context.Context, *sandbox.Workspace) error // replaced by tests; nil = its Sync
-	crash func(step string) error                         // of tests: an error ends packing there, as a crash would
+	crash func(step string) error                         // of tests: an error ends packing there, as a crash would, or fails a claim
 
 	mu       sync.Mutex
 	lives    map[ID]*live

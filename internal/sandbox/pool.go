@@ -86,7 +86,8 @@ type Pool struct {
 const PoolPrefix = "pool-"
 
 // Member is a sandbox nobody has used, with its attached workspace. The owner destroys the one, detaches and removes the
-// other, and calls Release when the root file system is not used any more; or calls Discard for all of it.
+// other, and calls Release when the root file system is not used any more; or calls Discard for all of it, which leaves only
+// a workspace that has another name by then.
 type Member struct {
 	Sandbox   *Sandbox
 	Workspace *Workspace
@@ -273,13 +274,13 @@ func (m *Member) alive() bool {
 	}
 }
 
-// end may be repeated until it succeeds.
+// end may be repeated until it succeeds. A workspace that was renamed is somebody's, and stays.
 func (m *Member) end(ctx context.Context) error {
 	err := m.Sandbox.Destroy(ctx)
 	if err == nil {
 		err = m.Workspace.Detach(ctx)
 	}
-	if err == nil {
+	if err == nil && strings.HasPrefix(m.Workspace.ID, PoolPrefix) {
 		err = m.pool.Workspaces.Remove(m.Workspace.ID)
 	}
 	if err == nil {
