@@ -89,8 +89,9 @@ func (c *Container) expiryAfter(now time.Time) time.Time {
 // of ten seconds, are left out, so that a busy container does not cost a write of the database per command; what is shown
 // is always what is stored.
 func (c *Container) touch(now time.Time) bool {
-	expires := c.expiryAfter(now)
-	if !c.ExpiresAt.IsZero() && expires.Sub(c.ExpiresAt) < min(c.IdleTTL/60, 10*time.Second) {
+	expires, small := c.expiryAfter(now), min(c.IdleTTL/60, 10*time.Second)
+	// The expiry stands still at the maximum age; the last use does not, and packing goes by it.
+	if !c.ExpiresAt.IsZero() && expires.Sub(c.ExpiresAt) < small && now.Sub(c.LastUsedAt) < small {
 		return false
 	}
 	c.LastUsedAt, c.ExpiresAt = now, expires

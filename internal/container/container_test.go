@@ -42,6 +42,33 @@ func TestCase76ExpiryRollsByItsOwnTimeAndNeverPassesTheMaximum(t *testing.T) {
 	}
 }
 
+// A container that may live as long as any has its expiry at the maximum age from the first moment on.
+func TestUseMovesTheLastUseAlsoAtTheMaximumAge(t *testing.T) {
+	t.Parallel()
+	for _, max := range []time.Duration{time.Hour, 3 * time.Hour} {
+		c := Container{State: StateActive, IdleTTL: max, MaxExpiresAt: t0.Add(max)}
+		for _, tt := range []struct {
+			at, used time.Duration
+			write    bool
+		}{{0, 0, true}, {9 * time.Second, 0, false}, {10 * time.Second, 10 * time.Second, true}, {30 * time.Minute, 30 * time.Minute, true}} {
+			if got := c.touch(t0.Add(tt.at)); got != tt.write || c.LastUsedAt != t0.Add(tt.used) || c.ExpiresAt != t0.Add(max) {
+				t.Errorf("%s: a use at %s: written %t, last used %s", max, tt.at, got, c.LastUsedAt.Sub(t0))
+			}
+		}
+	}
+}
+
+func TestAccountsThatCannotWaitAnyMoreAreCounted(t *testing.T) {
+	t.Parallel()
+	s := &Service{}
+	for range maxAccounts + 2 {
+		s.book(Execution{})
+	}
+	if n := s.DroppedExecutions(); n != 2 || len(s.accounts.take()) != maxAccounts {
+		t.Errorf("%d dropped", n)
+	}
+}
+
 func TestUsableTellsTheFourEndsApart(t *testing.T) {
 	t.Parallel()
 	base := Container{ID: "container_x", State: StateActive, ExpiresAt: t0.Add(time.Hour), MaxExpiresAt: t0.Add(time.Hour)}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,8 @@ type Execution struct {
 	PeakBytes   int64         // of memory, of the whole sandbox during the call
 	BytesIn     int64         // code, standard input, and files put in since the call before
 	BytesOut    int64         // both output streams, and output files
+
+	filesIn int64 // of BytesIn, the files
 }
 
 // Metered is the sandbox of a turn whose executions are written down.
@@ -117,6 +120,7 @@ func (l *Lease) begin(kind Kind, code int64) *Execution {
 	l.bookLast()
 	e := &Execution{
 		ID: wire.NewID("exec"), ContainerID: l.c.ID, Owner: l.c.Owner, Kind: kind, StartedAt: l.s.now(), BytesIn: code + l.filesIn,
+		filesIn: l.filesIn,
 	}
 	l.filesIn = 0
 	return e
@@ -126,7 +130,10 @@ func (l *Lease) begin(kind Kind, code int64) *Execution {
 func (l *Lease) finish(e *Execution, r sandbox.Result, err error, reason sandbox.ExitReason) {
 	var refused *guest.Error
 	if errors.As(err, &refused) && !errors.Is(err, sandbox.ErrGone) {
-		return // it never started
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.filesIn += e.filesIn // it never started: the files are for the next one
+		return
 	}
 	e.Wall, e.CPU, e.PeakBytes, e.BytesOut, e.ExitCode = r.Wall, r.CPU, r.MemoryPeak, r.Written, r.Code
 	e.Outcome = outcomeOf(r, err, reason)
@@ -194,8 +201,9 @@ func (s *Service) bookRest(ctx context.Context, v *live, sb *sandbox.Sandbox) {
 
 // accounts holds executions until they are written, together and soon.
 type accounts struct {
-	mu   sync.Mutex
-	rows []Execution
+	mu      sync.Mutex
+	rows    []Execution
+	dropped int64
 }
 
 // maxAccounts bounds what waits for a database that cannot be reached.
@@ -206,7 +214,17 @@ func (s *Service) book(e Execution) {
 	defer s.accounts.mu.Unlock()
 	if len(s.accounts.rows) < maxAccounts {
 		s.accounts.rows = append(s.accounts.rows, e)
+		return
 	}
+	if s.accounts.dropped++; s.accounts.dropped == 1 {
+		s.log().Error("executions are dropped: too many wait for the database")
+	}
+}
+
+func (a *accounts) drop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dropped++
 }
 
 func (a *accounts) take() []Execution {
@@ -217,22 +235,68 @@ func (a *accounts) take() []Execution {
 	return rows
 }
 
-func (a *accounts) giveBack(rows []Execution) {
+// giveBack puts executions before those that have come meanwhile.
+func (a *accounts) giveBack(rows ...[]Execution) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.rows = append(rows, a.rows...)
+	a.rows = slices.Concat(append(rows, a.rows)...)
 }
 
-// WriteAccounts writes the executions that have ended. The background loop calls it, so that a command does not wait for
-// the disk: a server that is killed loses the accounts of the last second.
+// DroppedExecutions counts those that could not be written down.
+func (s *Service) DroppedExecutions() int64 {
+	s.accounts.mu.Lock()
+	defer s.accounts.mu.Unlock()
+	return s.accounts.dropped
+}
+
+// WriteAccounts writes the executions that have ended. A background loop calls it once a second, so that a command does not
+// wait for the disk: a server that is killed loses the accounts of the last second. What cannot be written is kept for the
+// next call. Executions are the facts of whoever bills, so nothing removes them.
 func (s *Service) WriteAccounts(ctx context.Context) error {
 	rows := s.accounts.take()
 	if len(rows) == 0 {
 		return nil
 	}
 	err := insertExecutions(ctx, s.DB, rows)
-	if err != nil {
-		s.accounts.giveBack(rows)
+	if err == nil {
+		return nil
 	}
-	return err
+	if len(rows) == 1 {
+		s.accounts.giveBack(rows)
+		return err
+	}
+	return s.writeApart(ctx, rows)
+}
+
+// writeApart writes executions one by one after all of them together have failed, so that one that the database does not
+// take holds up no other: it is at fault, and dropped, if a later one is taken.
+func (s *Service) writeApart(ctx context.Context, rows []Execution) error {
+	const patience = 3 // in a row: the database is at fault
+	var refused []Execution
+	var errs []error
+	for i, e := range rows {
+		err := insertExecutions(ctx, s.DB, rows[i:i+1])
+		if err == nil {
+			s.dropBad(ctx, refused, errs)
+			refused, errs = nil, nil
+			continue
+		}
+		refused, errs = append(refused, e), append(errs, err)
+		if len(refused) == patience {
+			s.accounts.giveBack(rows[i+1:], refused) // next time the others come first
+			return errors.Join(errs...)
+		}
+	}
+	s.accounts.giveBack(refused)
+	return errors.Join(errs...)
+}
+
+// dropBad leaves executions to the log.
+func (s *Service) dropBad(ctx context.Context, bad []Execution, errs []error) {
+	for i, e := range bad {
+		s.accounts.drop()
+		s.log().ErrorContext(ctx, "execution dropped: the database does not take it", "error", errs[i], "execution_id", e.ID,
+			"container_id", e.ContainerID, "owner_app", e.Owner.AppID, "kind", e.Kind, "outcome", e.Outcome,
+			"cpu_usec", e.CPU.Microseconds(), "wall_usec", e.Wall.Microseconds(), "bytes_in", e.BytesIn, "bytes_out", e.BytesOut)
+	}
 }

@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -86,6 +87,71 @@ func TestEachCallHasOneAccount(t *testing.T) {
 		}
 		if other, err := e.Executions(t.Context(), e.Other, c.ID); err != nil || len(other) != 0 {
 			t.Errorf("another app reads %d accounts, %v", len(other), err)
+		}
+	})
+}
+
+// Files that were put in for a command that could not start are those of the one that could.
+func TestInputFilesCountForTheFirstCommandThatStarts(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		l := acquire(t, e, "")
+		if _, err := l.AddFile(t.Context(), e.Caller, e.Upload(t, e.Caller, "in.txt", strings.Repeat("i", 4000))); err != nil {
+			t.Fatal(err)
+		}
+		m, err := l.Metered(t.Context(), container.KindBash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Exec(t.Context(), guest.Command{Argv: []string{"/no/such/program"}}); err == nil {
+			t.Fatal("a program that does not exist was started")
+		}
+		for range 2 {
+			if _, err := m.Exec(t.Context(), guest.Command{Argv: []string{"true"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Release(t.Context())
+		all := accounts(t, e, l.Container().ID)
+		if len(all) != 2 || all[0].BytesIn+all[1].BytesIn != 4000+2*int64(len("true")) {
+			t.Errorf("accounts %+v", all)
+		}
+	})
+}
+
+// The answer to a commit can be lost: what was written is written again, once.
+func TestAccountsAreWrittenOnceHoweverOftenTheyAreTried(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		c := create(t, e, container.CreateParams{})
+		account := func(id string, kind container.Kind) container.Execution {
+			return container.Execution{ID: id, ContainerID: c.ID, Owner: e.Caller.Owner(), Kind: kind, Outcome: container.OutcomeExited, StartedAt: e.Clock.Now()}
+		}
+		e.Book(account("exec_1", container.KindExec))
+		accounts(t, e, c.ID)
+		for _, id := range []string{"exec_1", "exec_2"} {
+			e.Book(account(id, container.KindExec))
+		}
+		if all := accounts(t, e, c.ID); len(all) != 2 || e.DroppedExecutions() != 0 {
+			t.Errorf("%d dropped, written %+v", e.DroppedExecutions(), all)
+		}
+		// A database that takes nothing at the moment loses nothing.
+		for _, id := range []string{"exec_3", "exec_4", "exec_5", "exec_6", "exec_7"} {
+			e.Book(account(id, container.KindExec))
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := e.WriteAccounts(gone); err == nil {
+			t.Error("written after the end")
+		}
+		if all := accounts(t, e, c.ID); len(all) != 7 || e.DroppedExecutions() != 0 {
+			t.Errorf("%d dropped, written %+v", e.DroppedExecutions(), all)
+		}
+		// One that it never takes holds up no other.
+		e.Book(account("exec_8", "nonsense"))
+		e.Book(account("exec_9", container.KindExec))
+		if all := accounts(t, e, c.ID); len(all) != 8 || e.DroppedExecutions() != 1 {
+			t.Errorf("%d dropped, written %+v", e.DroppedExecutions(), all)
 		}
 	})
 }

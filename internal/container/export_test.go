@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/tenant"
@@ -19,7 +20,24 @@ var ClaimSteps = []string{stepClaimImage, stepClaimRow}
 // SweepYoungBlobs is SweepBlobs without the age that protects packing under way.
 func (s *Service) SweepYoungBlobs(ctx context.Context) error { return s.sweepBlobs(ctx, -time.Hour) }
 
-// Executions reads what was written down of a container.
+// Executions reads what was written down of a container that the caller may use, the oldest first. No part of the product
+// reads it yet.
 func (s *Service) Executions(ctx context.Context, caller tenant.Caller, id ID) ([]Execution, error) {
-	return s.executions(ctx, caller, id)
+	var rows []executionRow
+	q := s.DB.Read().NewSelect().Model(&rows).Where("execution.container_id = ?", string(id))
+	if err := caller.Where(q).OrderExpr("execution.started_at, execution.id").Scan(ctx); err != nil {
+		return nil, fmt.Errorf("list executions of container %s: %w", id, err)
+	}
+	out := make([]Execution, len(rows))
+	for i, r := range rows {
+		out[i] = Execution{
+			ID: r.ID, ContainerID: ID(r.ContainerID), Owner: r.Owner, Kind: r.Kind, Outcome: r.Outcome, ExitCode: r.ExitCode,
+			StartedAt: r.StartedAt.Time(), Wall: time.Duration(r.Wall) * time.Microsecond, CPU: time.Duration(r.CPU) * time.Microsecond,
+			PeakBytes: r.Peak, BytesIn: r.In, BytesOut: r.Out,
+		}
+	}
+	return out, nil
 }
+
+// Book notes an execution as the end of a call does.
+func (s *Service) Book(e Execution) { s.book(e) }

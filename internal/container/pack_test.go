@@ -367,6 +367,26 @@ func TestPackedWorkspaceThatIsGoneOrChangedIsALoss(t *testing.T) {
 	}
 }
 
+// One that lives to the maximum age is packed for its rest like every other, not for its age.
+func TestContainerAtItsMaximumAgeIsNotPackedRightAfterAUse(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		id := create(t, e, container.CreateParams{ExpiresAfter: 30 * 24 * time.Hour}).ID
+		e.Sh(t, id, "echo > f")
+		e.Clock.Add(2 * time.Hour)
+		e.Sh(t, id, "echo > f")
+		e.Clock.Add(11 * time.Minute)
+		e.SweepIdle(t.Context())
+		if err := e.SweepPacks(t.Context()); err != nil || len(packs(t, e)) != 0 {
+			t.Errorf("packed 11 minutes after its use, %v", err)
+		}
+		e.Clock.Add(time.Hour)
+		if err := e.SweepPacks(t.Context()); err != nil || len(packs(t, e)) != 1 {
+			t.Errorf("not packed after an hour, %v", err)
+		}
+	})
+}
+
 func TestContainerInUseOrYoungIsNotPacked(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {

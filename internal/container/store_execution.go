@@ -2,8 +2,6 @@ package container
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/uptrace/bun"
 
@@ -32,6 +30,7 @@ type executionRow struct {
 // insertBatch keeps one statement below the number of parameters that databases take.
 const insertBatch = 500
 
+// insertExecutions writes all or nothing. What is there already is left: a commit whose answer was lost is repeated.
 func insertExecutions(ctx context.Context, d *db.DB, all []Execution) error {
 	rows := make([]executionRow, len(all))
 	for i, e := range all {
@@ -44,29 +43,11 @@ func insertExecutions(ctx context.Context, d *db.DB, all []Execution) error {
 	return write(ctx, d, "insert executions", func(ctx context.Context, tx db.Tx) error {
 		for len(rows) > 0 {
 			batch := rows[:min(len(rows), insertBatch)]
-			if _, err := tx.NewInsert().Model(&batch).Exec(ctx); err != nil {
+			if _, err := tx.NewInsert().Model(&batch).On("CONFLICT (id) DO NOTHING").Exec(ctx); err != nil {
 				return err
 			}
 			rows = rows[len(batch):]
 		}
 		return nil
 	})
-}
-
-// executions lists what was run in a container that the caller may use, the oldest first, at most 1,000.
-func (s *Service) executions(ctx context.Context, caller tenant.Caller, id ID) ([]Execution, error) {
-	var rows []executionRow
-	q := s.DB.Read().NewSelect().Model(&rows).Where("execution.container_id = ?", string(id))
-	if err := caller.Where(q).OrderExpr("execution.started_at, execution.id").Limit(1000).Scan(ctx); err != nil {
-		return nil, fmt.Errorf("list executions of container %s: %w", id, err)
-	}
-	out := make([]Execution, len(rows))
-	for i, r := range rows {
-		out[i] = Execution{
-			ID: r.ID, ContainerID: ID(r.ContainerID), Owner: r.Owner, Kind: r.Kind, Outcome: r.Outcome, ExitCode: r.ExitCode,
-			StartedAt: r.StartedAt.Time(), Wall: time.Duration(r.Wall) * time.Microsecond, CPU: time.Duration(r.CPU) * time.Microsecond,
-			PeakBytes: r.Peak, BytesIn: r.In, BytesOut: r.Out,
-		}
-	}
-	return out, nil
 }

@@ -73,6 +73,13 @@ func (m *serverMetrics) showDriver(caps sandbox.Capabilities) {
 	}, func() float64 { return 1 }))
 }
 
+// watchAccounts shows that usage is not written down.
+func (m *serverMetrics) watchAccounts(c *container.Service) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "airlock_executions_dropped_total", Help: "Executions whose account could not be written to the database and is lost.",
+	}, func() float64 { return float64(c.DroppedExecutions()) }))
+}
+
 // measure counts a route. Its labels come from the table and the status alone, so their number is bounded.
 func (m *serverMetrics) measure(route string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -55,6 +55,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s.metrics.watchRoom(p.containers.Admission, p.guard)
 	s.metrics.showDriver(p.caps)
+	s.metrics.watchAccounts(p.containers)
 	p.containers.Start(ctx)
 	p.pool.Start(ctx)
 	s.sweeps.start(ctx, log, p.files.Sweep, p.tenants.Sweep)
