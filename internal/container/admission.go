@@ -26,9 +26,9 @@ type Admission struct {
 	Share int64
 	// Wait is how long a start may wait; 0 = 30 s.
 	Wait time.Duration
-	// Spares counts the sandboxes that are kept ready without a container, Drain gives one of them up and reports whether
-	// there was one. nil = there are none.
-	Spares func() int
+	// Spares is what each of the sandboxes uses that are kept ready without a container, in bytes. Drain gives one of them up
+	// and reports whether there was one. nil = there are none.
+	Spares func(ctx context.Context) []int64
 	Drain  func(ctx context.Context) bool
 
 	refused [2]atomic.Int64 // by lack
@@ -37,6 +37,7 @@ type Admission struct {
 	queues  map[string][]*ticket // of the apps that wait; never an empty one
 	ring    []string             // the same apps, the next first
 	starts  int                  // admitted, and not yet among the crowd's sandboxes
+	spare   int64                // what the largest spare one used so far
 	pumping bool
 	wake    chan struct{} // one token: something has changed; made with the first ticket
 	closed  bool
@@ -99,6 +100,8 @@ func (l lack) String() string {
 // ticket is one start that waits.
 type ticket struct {
 	app     string
+	spare   func() bool   // a spare sandbox could be taken, and then no new one is needed; nil = it could not
+	claims  bool          // it may start for that reason alone
 	done    chan struct{} // closed when it may start, or err is set
 	judged  chan struct{} // closed when it was found that it cannot start now
 	refused bool          // judged is closed
@@ -109,50 +112,75 @@ type ticket struct {
 // ReserveFor is what sandboxes leave of a machine's memory: 2 GiB or a tenth, but never more than a quarter of a small one.
 func ReserveFor(total int64) int64 { return min(max(2<<30, total/10), total/4) }
 
-// carries reports whether memory carries one more sandbox beside those that use so much, and those that are starting.
-// Each counts what it uses, at least its share; limits are not summed, since most of them are never reached. Memory that
-// others on the machine use is not there for sandboxes.
-func carries(total, available, reserve, share int64, uses []int64, starting int) bool {
+// carries reports whether memory carries so many bytes more beside the sandboxes that use so much. Each of these counts what
+// it uses, at least its share; limits are not summed, since most of them are never reached. Memory that others on the machine
+// use is not there for sandboxes.
+func carries(total, available, reserve, share int64, uses []int64, more int64) bool {
 	var used, sum int64
 	for _, u := range uses {
 		used += u
 		sum += max(u, share)
 	}
-	return sum+int64(starting+1)*share <= min(total, available+used)-reserve
+	return sum+more <= min(total, available+used)-reserve
 }
 
 // plenty is a cheap way to the same answer, without a look at every sandbox: none of them counts more than its use and a
 // share.
-func plenty(total, available, reserve, share int64, sandboxes, starting int) bool {
-	return int64(sandboxes+starting+1)*share <= min(total, available)-reserve
+func plenty(total, available, reserve, share int64, sandboxes int, more int64) bool {
+	return int64(sandboxes)*share+more <= min(total, available)-reserve
 }
 
-// enter waits until one more sandbox of an app may start. leave is called when the crowd counts it, or when nothing came of
-// it. Errors: wire.Overloaded when the wait is over, the cause of ctx, or what kept memory from being read.
-func (a *Admission) enter(ctx context.Context, app string, others crowd) (leave func(), err error) {
-	t := &ticket{app: app, done: make(chan struct{}), judged: make(chan struct{})}
+// grant is the leave to start one sandbox.
+type grant struct {
+	a *Admission
+	// claims: only by taking a spare one. If that is not there any more, ask again.
+	claims bool
+}
+
+// leave is called when the crowd counts the sandbox, or when nothing came of it.
+func (g grant) leave() {
+	if g.a == nil {
+		return
+	}
+	g.a.mu.Lock()
+	defer g.a.mu.Unlock()
+	g.a.starts--
+}
+
+// enter waits until one more sandbox of an app may start. spare says whether the app could have a spare one instead, whose
+// memory is in use already; nil = it could not. Errors: wire.Overloaded when the wait is over, the cause of ctx, or what kept
+// memory from being read.
+func (a *Admission) enter(ctx context.Context, app string, spare func() bool, others crowd) (grant, error) {
+	t := &ticket{app: app, spare: spare, done: make(chan struct{}), judged: make(chan struct{})}
 	a.queue(ctx, t, others)
 	timer := time.NewTimer(or(a.Wait, defaultAdmissionWait))
 	defer timer.Stop()
 	select {
 	case <-t.done:
-		return a.leave, t.err
+		return t.grant(a)
 	case <-ctx.Done():
 	case <-timer.C:
 		select { // a short wait ends only after somebody looked
 		case <-t.done:
-			return a.leave, t.err
+			return t.grant(a)
 		case <-t.judged:
 		case <-ctx.Done():
 		}
 	}
 	if !a.giveUp(t) {
-		return a.leave, t.err // it came just now
+		return t.grant(a) // it came just now
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return grant{}, context.Cause(ctx)
 	}
-	return nil, a.refusal(t.why)
+	return grant{}, a.refusal(t.why)
+}
+
+func (t *ticket) grant(a *Admission) (grant, error) {
+	if t.err != nil {
+		return grant{}, t.err
+	}
+	return grant{a, t.claims}, nil
 }
 
 func (a *Admission) refusal(why lack) error {
@@ -179,16 +207,59 @@ func (a *Admission) Refused() map[string]int64 {
 	return map[string]int64{lackMemory.String(): a.refused[lackMemory].Load(), lackCalm.String(): a.refused[lackCalm].Load()}
 }
 
-// Spare reports whether memory carries a sandbox that nobody asked for: one more than that, and nobody waiting.
-func (a *Admission) Spare(ctx context.Context, others crowd) bool {
+// spareVerdict is what memory allows of sandboxes that nobody asked for.
+type spareVerdict int
+
+const (
+	spareNone spareVerdict = iota // not even for those there are
+	spareKept                     // for those and no more, or somebody waits
+	spareMore
+)
+
+// spareRoom says whether one more spare sandbox may be made: if memory carries one as large as they get, and then the start of
+// somebody, and nobody waits. Whoever waits takes spare ones by himself, so that these go only when there is too little memory
+// without anybody's doing.
+func (a *Admission) spareRoom(ctx context.Context, others crowd) spareVerdict {
 	a.mu.Lock()
-	starting, waiting := a.starts, len(a.ring) > 0
+	starting, waiting := int64(a.starts), len(a.ring) > 0
 	a.mu.Unlock()
 	if waiting {
-		return false
+		return spareKept
 	}
-	_, ok, err := a.judge(ctx, others, starting+1)
-	return ok && err == nil
+	calm, err := a.calm()
+	if err != nil {
+		return spareKept
+	}
+	if !calm {
+		return spareNone
+	}
+	share := or(a.Share, shareNative)
+	_, size := a.spares(ctx)
+	if ok, err := a.carries(ctx, others, (starting+1)*share+max(size, share)); ok || err != nil {
+		return whether(ok, spareMore, spareKept)
+	}
+	ok, err := a.carries(ctx, others, starting*share)
+	return whether(ok || err != nil, spareKept, spareNone)
+}
+
+func whether[T any](ok bool, yes, no T) T {
+	if ok {
+		return yes
+	}
+	return no
+}
+
+// spares is what each spare sandbox uses, and the largest used so far.
+func (a *Admission) spares(ctx context.Context) (uses []int64, largest int64) {
+	if a.Spares != nil {
+		uses = a.Spares(ctx)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, u := range uses {
+		a.spare = max(a.spare, u)
+	}
+	return uses, a.spare
 }
 
 // Close refuses those who wait and all who come, and returns when nothing of it is at work any more, or ctx ends.
@@ -218,12 +289,6 @@ func (a *Admission) poke() {
 	case a.wake <- struct{}{}:
 	default:
 	}
-}
-
-func (a *Admission) leave() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.starts--
 }
 
 func (a *Admission) queue(ctx context.Context, t *ticket, others crowd) {
@@ -274,13 +339,13 @@ func (a *Admission) pump(ctx context.Context, others crowd) {
 	poll := time.NewTicker(admissionPoll)
 	defer poll.Stop()
 	for {
-		starting, more := a.peek()
-		if !more {
+		next, starting := a.peek()
+		if next == nil {
 			return
 		}
-		why, ok, err := a.judge(ctx, others, starting)
+		why, ok, err := a.judge(ctx, others, next, starting)
 		if ok || err != nil {
-			a.answer(err)
+			a.answer(next, err)
 			continue
 		}
 		a.refuse(why)
@@ -292,36 +357,52 @@ func (a *Admission) pump(ctx context.Context, others crowd) {
 	}
 }
 
-// peek says how many sandboxes are starting, and whether somebody waits. If nobody does the pump has ended.
-func (a *Admission) peek() (starting int, more bool) {
+// peek gives the ticket whose turn it is, and how many sandboxes are starting. If there is none the pump has ended.
+func (a *Admission) peek() (next *ticket, starting int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pumping = len(a.ring) > 0
-	return a.starts, a.pumping
+	if !a.pumping {
+		return nil, 0
+	}
+	return a.queues[a.ring[0]][0], int64(a.starts)
 }
 
-// judge reports whether one more sandbox can start now, and if not for lack of what.
-func (a *Admission) judge(ctx context.Context, others crowd, starting int) (why lack, ok bool, err error) {
-	if a.Pressure != nil {
-		p, err := a.Pressure()
-		if err != nil {
-			return 0, false, fmt.Errorf("read memory pressure: %w", err)
-		}
-		if p >= or(a.MaxPressure, defaultMaxPressure) {
-			return lackCalm, false, nil
-		}
+// judge reports whether a ticket can start now, and if not for lack of what.
+func (a *Admission) judge(ctx context.Context, others crowd, t *ticket, starting int64) (why lack, ok bool, err error) {
+	calm, err := a.calm()
+	if err != nil || !calm {
+		return lackCalm, false, err
 	}
+	ok, err = a.carries(ctx, others, (starting+1)*or(a.Share, shareNative))
+	if t.claims = !ok && err == nil && t.spare != nil && t.spare(); t.claims {
+		ok = true
+	}
+	return lackMemory, ok, err
+}
+
+// calm reports whether the pressure lets sandboxes start.
+func (a *Admission) calm() (bool, error) {
+	if a.Pressure == nil {
+		return true, nil
+	}
+	p, err := a.Pressure()
+	if err != nil {
+		return false, fmt.Errorf("read memory pressure: %w", err)
+	}
+	return p < or(a.MaxPressure, defaultMaxPressure), nil
+}
+
+// carries reports whether memory carries so many bytes more beside all sandboxes there are.
+func (a *Admission) carries(ctx context.Context, others crowd, more int64) (bool, error) {
 	total, available, err := a.Memory()
 	if err != nil {
-		return 0, false, fmt.Errorf("read memory: %w", err)
+		return false, fmt.Errorf("read memory: %w", err)
 	}
-	if a.Spares != nil {
-		starting += a.Spares()
-	}
+	spares, _ := a.spares(ctx)
 	reserve, share := or(a.Reserve, ReserveFor(total)), or(a.Share, shareNative)
-	ok = plenty(total, available, reserve, share, others.count(), starting) ||
-		carries(total, available, reserve, share, others.uses(ctx), starting)
-	return lackMemory, ok, nil
+	return plenty(total, available, reserve, share, others.count()+len(spares), more) ||
+		carries(total, available, reserve, share, append(spares, others.uses(ctx)...), more), nil
 }
 
 // makeRoom begins to end one sandbox that can be missed, first of those that belong to nobody, unless one is being ended
@@ -350,16 +431,16 @@ func (a *Admission) makeRoom(ctx context.Context, others crowd, why lack) {
 	})
 }
 
-// answer lets the next ticket start, or fail; its app goes to the end of the line.
-func (a *Admission) answer(err error) {
+// answer lets a ticket start, or fail, whose turn it is; its app goes to the end of the line.
+func (a *Admission) answer(t *ticket, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.ring) > 0 { // else given up meanwhile
+	if len(a.ring) > 0 && a.queues[a.ring[0]][0] == t { // else given up meanwhile
 		a.answerNext(err)
 	}
 }
 
-// answerNext is answer with the mutex held, for a line that is not empty.
+// answerNext answers whose turn it is; the mutex is held, and the line is not empty.
 func (a *Admission) answerNext(err error) {
 	app := a.ring[0]
 	t := a.queues[app][0]

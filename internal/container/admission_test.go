@@ -37,10 +37,10 @@ func TestMemoryCarriesWhatIsUsedAtLeastAShareEachLessTheReserve(t *testing.T) {
 		{"a limit is no use", 8 * gib, 7 * gib, []int64{1 * gib}, 0, true},
 		{"cache that is counted twice makes no memory", 4 * gib, 4 * gib, []int64{3 * gib}, 0, false},
 	} {
-		if got := carries(tt.total, tt.available, 2*gib, share, tt.uses, tt.starting); got != tt.want {
+		if got := carries(tt.total, tt.available, 2*gib, share, tt.uses, int64(tt.starting+1)*share); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
-		if plenty(tt.total, tt.available, 2*gib, share, len(tt.uses), tt.starting) && !tt.want && len(tt.uses) == 0 {
+		if plenty(tt.total, tt.available, 2*gib, share, len(tt.uses), int64(tt.starting+1)*share) && !tt.want && len(tt.uses) == 0 {
 			t.Errorf("%s: the quick look says yes", tt.name)
 		}
 	}
@@ -112,12 +112,12 @@ func (h *host) admission() *Admission {
 
 // start enters and becomes live.
 func (h *host) start(ctx context.Context, a *Admission, app string) error {
-	leave, err := a.enter(ctx, app, h)
+	g, err := a.enter(ctx, app, nil, h)
 	if err != nil {
 		return err
 	}
 	h.set(func(h *host) { h.live++ })
-	leave()
+	g.leave()
 	return nil
 }
 
@@ -206,7 +206,7 @@ func TestIdleSandboxesMakeRoomOneByOneAndSparesFirst(t *testing.T) {
 		a := h.admission()
 		var spares atomic.Int64
 		spares.Store(1)
-		a.Spares = func() int { return int(spares.Load()) }
+		a.Spares = func(context.Context) []int64 { return make([]int64, spares.Load()) }
 		a.Drain = func(context.Context) bool { return spares.Swap(0) > 0 }
 		var got []string
 		for range 3 {
@@ -328,24 +328,90 @@ func TestMemoryThatCannotBeReadStartsNothing(t *testing.T) {
 		if err := h.start(t.Context(), a, "a"); !errors.Is(err, h.err) {
 			t.Errorf("got %v", err)
 		}
-		if a.Spare(t.Context(), h) {
-			t.Error("a spare one is made")
+		if a.spareRoom(t.Context(), h) != spareKept {
+			t.Error("a spare one is made, or those there are are ended")
 		}
 	})
 }
 
-// What is kept ready must not take the place of what somebody asks for.
+// What is kept ready must not take the place of what somebody asks for, and is ended only for memory that is missing.
 func TestSpareSandboxNeedsRoomForTwo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &host{room: 2, live: 1}
+		h := &host{}
 		a := h.admission()
-		if a.Spare(t.Context(), h) {
-			t.Error("with room for one")
+		for _, tt := range []struct {
+			room, live int
+			pressure   float64
+			want       spareVerdict
+		}{{2, 0, 0, spareMore}, {2, 1, 0, spareKept}, {2, 2, 0, spareKept}, {2, 3, 0, spareNone}, {9, 0, 25, spareNone}} {
+			h.set(func(h *host) { h.room, h.live, h.pressure = tt.room, tt.live, tt.pressure })
+			if got := a.spareRoom(t.Context(), h); got != tt.want {
+				t.Errorf("%d of %d live, pressure %g: %d, want %d", tt.live, tt.room, tt.pressure, got, tt.want)
+			}
 		}
+		h.set(func(h *host) { h.room, h.live, h.pressure = 9, 9, 0 })
+		go func() { _ = h.start(t.Context(), a, "a") }() // ends with the test
+		synctest.Wait()
 		h.set(func(h *host) { h.live = 0 })
-		if !a.Spare(t.Context(), h) {
-			t.Error("with room for two there is none")
+		if got := a.spareRoom(t.Context(), h); got != spareKept {
+			t.Errorf("while somebody waits: %d", got)
+		}
+	})
+}
+
+// A pool asks again and again. With room for less than it wants, and sandboxes that use more than a share, it comes to rest.
+func TestSpareSandboxesAreNotMadeAndEndedInTurns(t *testing.T) {
+	t.Parallel()
+	for room := int64(0); room < 1500; room += 50 {
+		const share, size = 100, 350
+		var pool []int64
+		a := &Admission{Reserve: 1, Share: share, Spares: func(context.Context) []int64 { return pool }}
+		a.Memory = func() (int64, int64, error) { return 1 << 40, room + 1 - size*int64(len(pool)), nil }
+		made := 0
+		for range 100 {
+			switch a.spareRoom(t.Context(), &host{}) {
+			case spareMore:
+				if len(pool) < 2 {
+					pool = append(pool, size)
+					made++
+				}
+			case spareNone:
+				pool = nil
+			case spareKept:
+			}
+		}
+		if made > 3 { // the two, and the one that showed how large they are
+			t.Errorf("with room for %d bytes %d were made", room, made)
+		}
+		if room >= share+2*size && len(pool) != 2 {
+			t.Errorf("with room for %d bytes %d are there", room, len(pool))
+		}
+	}
+}
+
+// The memory of a spare sandbox is in use already: whoever can have it waits for none, and it is not ended for him.
+func TestStartThatCanHaveASpareSandboxNeedsNoMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{room: 1}
+		a := h.admission()
+		a.Wait = time.Second
+		a.Spares = func(context.Context) []int64 { return []int64{0} }
+		a.Drain = func(context.Context) bool { t.Error("the spare one is ended"); return false }
+		g, err := a.enter(t.Context(), "a", func() bool { return true }, h)
+		if err != nil || !g.claims {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		g.leave()
+		h.set(func(h *host) { h.pressure = 25 })
+		a.Drain = nil
+		if _, err := a.enter(t.Context(), "a", func() bool { return true }, h); wire.AsError(err).Code != "memory_pressure" {
+			t.Errorf("under pressure: %v", err)
+		}
+		h.set(func(h *host) { h.pressure, h.room = 0, 2 })
+		if g, err := a.enter(t.Context(), "a", func() bool { return true }, h); err != nil || g.claims {
+			t.Errorf("with room for a new one: %+v, %v", g, err)
 		}
 	})
 }

@@ -23,6 +23,9 @@ func (s *Service) class(img *rootfs.Image) sandbox.Class {
 	return sandbox.Class{RootFS: img.Path, Limits: s.limits(), Preload: s.Preload, Hold: img.Hold}
 }
 
+// fresh reports whether the container has never had a workspace.
+func (l *Lease) fresh() bool { return !l.c.hasWorkspace && l.live.ws == nil }
+
 // Steps of a claim at which tests let it fail.
 const (
 	stepClaimImage = "claim: image named"
@@ -36,7 +39,7 @@ const (
 // begins anew, as it does when its own image was just made.
 func (l *Lease) claim(ctx context.Context, img *rootfs.Image) (sb *sandbox.Sandbox, release func(), err error) {
 	s, v, c := l.s, l.live, l.c
-	if c.hasWorkspace || v.ws != nil {
+	if !l.fresh() {
 		return nil, nil, nil
 	}
 	if err := s.clear(c.ID); err != nil {

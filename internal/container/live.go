@@ -10,6 +10,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -198,30 +199,43 @@ func (l *Lease) start(ctx context.Context) (sb *sandbox.Sandbox, continued bool,
 			return nil, false, err
 		}
 	}
-	leave, err := s.enter(ctx, c.Owner.AppID)
-	if err != nil {
-		return nil, false, err
-	}
-	defer leave()
 	img, err := s.Image(c.RootFS)
 	if err != nil {
 		// The container asked for this image when it was made, so its absence is the server's fault.
 		return nil, false, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
 	}
 	began := time.Now()
+	var class *sandbox.Class
+	if l.fresh() {
+		class = new(s.class(img))
+	}
+	for ; sb == nil; class = nil { // twice, if the sandbox of the pool that it was to take is gone
+		g, err := s.enter(ctx, c.Owner.AppID, class)
+		if err == nil {
+			sb, continued, err = l.admitted(ctx, img, g.claims)
+			g.leave()
+		}
+		if err != nil {
+			return nil, false, err
+		}
+	}
+	s.log().InfoContext(ctx, "sandbox started", "container_id", c.ID, "sandbox_id", sb.ID(), "rootfs", c.RootFS,
+		"pooled", sb.ID() != string(c.ID), "continued", continued, "took", time.Since(began))
+	return sb, continued, nil
+}
+
+// admitted is start when memory allows it; claims says that it may only take a sandbox of the pool. nil if there is none.
+func (l *Lease) admitted(ctx context.Context, img *rootfs.Image, claims bool) (sb *sandbox.Sandbox, continued bool, err error) {
 	sb, release, err := l.claim(ctx, img)
-	pooled := sb != nil
-	if sb == nil && err == nil {
+	if sb == nil && err == nil && !claims {
 		sb, release, continued, err = l.create(ctx, img)
 	}
-	if err != nil {
+	if err != nil || sb == nil {
 		return nil, false, err
 	}
 	if err := l.take(ctx, sb, release); err != nil {
 		return nil, false, err
 	}
-	s.log().InfoContext(ctx, "sandbox started", "container_id", c.ID, "sandbox_id", sb.ID(), "rootfs", c.RootFS, "pooled", pooled,
-		"continued", continued, "took", time.Since(began))
 	return sb, continued, nil
 }
 

@@ -3,8 +3,11 @@ package container
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 // useAge is how old the reading of a sandbox's memory may be.
@@ -27,17 +30,34 @@ func ShareOf(driver string) int64 {
 	return shareNative
 }
 
-// enter asks for memory for one more sandbox of an app. leave is called when the sandbox runs, or will not.
-func (s *Service) enter(ctx context.Context, app string) (leave func(), err error) {
+// enter asks for memory for the sandbox of a container, or for leave to take one of this class from the pool.
+func (s *Service) enter(ctx context.Context, app string, class *sandbox.Class) (grant, error) {
 	if s.Admission == nil {
-		return func() {}, nil
+		return grant{}, nil
 	}
-	return s.Admission.enter(ctx, app, s)
+	var spare func() bool
+	if class != nil {
+		spare = func() bool { return s.Pool.Has(*class) }
+	}
+	return s.Admission.enter(ctx, app, spare, s)
 }
 
-// HasRoom reports whether memory carries a sandbox that is only kept ready, and nobody waits for memory.
-func (s *Service) HasRoom(ctx context.Context) bool {
-	return s.Admission == nil || s.Admission.Spare(ctx, s)
+var errNoSpare = errors.New("there is no memory for one more sandbox that is only kept ready")
+
+// AdmitSpare says whether memory carries one more sandbox that is only kept ready: it is the Admit of a pool, as far as memory
+// goes.
+func (s *Service) AdmitSpare(ctx context.Context) error {
+	if s.Admission == nil {
+		return nil
+	}
+	switch s.Admission.spareRoom(ctx, s) {
+	case spareMore:
+		return nil
+	case spareNone:
+		return sandbox.ErrScarce
+	case spareKept:
+	}
+	return errNoSpare
 }
 
 // count implements crowd.

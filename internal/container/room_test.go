@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -169,5 +171,29 @@ func TestSandboxThatCannotBeEndedForRoomIsLeftAloneForAWhile(t *testing.T) {
 		if n := d.stick(string(stuck.ID)); n != 2 {
 			t.Errorf("tried %d times in two minutes", n)
 		}
+	})
+}
+
+// On a full server a fresh container gets the sandbox that is ready, and not a cold one in its place.
+func TestFreshContainerTakesTheReadySandboxOfAFullServer(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		var away atomic.Int64 // of the pool's clock
+		p := pooled(t, e)
+		p.Now = func() time.Time { return time.Now().Add(time.Duration(away.Load())) }
+		e.Admission = &container.Admission{
+			Memory: func() (int64, int64, error) { return 1, 1, nil }, Reserve: 1, Spares: p.Uses, Drain: p.Yield, Wait: time.Minute,
+		}
+		c := create(t, e, container.CreateParams{})
+		if id := running(t, e, c.ID); !strings.HasPrefix(id, sandbox.PoolPrefix) {
+			t.Errorf("its sandbox is %s", id)
+		}
+		// One that turns out not to be fit is no leave to make another.
+		fill(t, p)
+		away.Store(int64(time.Hour))
+		e.Admission.Wait = time.Millisecond
+		none := create(t, e, container.CreateParams{})
+		_, err := e.Exec(t.Context(), e.Caller, none.ID, container.ExecParams{Command: "true"}, nil, nil)
+		wantError(t, err, 529, "memory_full")
 	})
 }

@@ -33,7 +33,7 @@ func (c Class) key() string {
 //
 //	            make, one at a time                Claim, after a look at its clock
 //	(missing) ──────────────────────► ready ──────────────────────────────────► the caller's
-//	    ▲                               │ died, too old, of another image, limits or settings; no memory; Stop
+//	    ▲                               │ died, too old, of another image, limits or settings; memory is scarce; Stop
 //	    └───────────────────────────────┴──► destroyed, its workspace removed
 //
 // The names of members begin with PoolPrefix. What a killed server leaves of them its next start sweeps away: cgroups
@@ -48,13 +48,14 @@ type Pool struct {
 	// Default is the class that is always kept; an error means none at the moment, nil none ever. Other classes are kept for a while
 	// after somebody asked for them.
 	Default func() (Class, error)
-	// Admit is asked before a member is made. An error ends all members, which gives their memory back. nil = always.
+	// Admit is asked before a member is made. An error means none for a while; ErrScarce ends those that are ready, too, which
+	// gives their memory back. A full pool does not ask. nil = always.
 	Admit func(ctx context.Context) error
 	// MaxAge of a member; 0 = 30 min.
 	MaxAge time.Duration
 	// Pause after a claim before the next member is made: whoever claimed has the processors for its first command; 0 = 0.5 s.
 	Pause time.Duration
-	// Calm is the pause after a member could not be made or all were ended for their memory; 0 = 10 s.
+	// Calm is the pause after a member could not be made or was not admitted, or some were ended for their memory; 0 = 10 s.
 	Calm time.Duration
 	// Every is how often members are looked at; 0 = 1 s.
 	Every time.Duration
@@ -97,6 +98,7 @@ type Member struct {
 	key       string
 	born      time.Time
 	continued bool // it was made of a base
+	late      int  // claims in a row that it did not answer in time
 }
 
 type want struct {
@@ -111,8 +113,9 @@ const (
 	maxAsked = 3
 	// memberLimit bounds the making of a member, imports included.
 	memberLimit = 2 * time.Minute
-	// claimLimit is how long a member may take to tell its time.
+	// claimLimit is how long a claim waits for members to tell their time; maxLate is how often one may let it pass.
 	claimLimit = 500 * time.Millisecond
+	maxLate    = 2
 	// clockDrift is how far a guest's clock may be off.
 	clockDrift = time.Second
 )
@@ -182,23 +185,70 @@ func (p *Pool) Ready() int {
 	return len(p.ready)
 }
 
-// Claim gives the caller a member of the class, or nil if none is ready. It makes nothing and waits for nothing but a
-// member's answer, for half a second at most.
+// Has reports whether a member of the class is ready.
+func (p *Pool) Has(c Class) bool {
+	if p == nil {
+		return false
+	}
+	key := c.key()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.ready, func(m *Member) bool { return m.key == key && m.alive() })
+}
+
+// Uses is the memory that the ready members have, each in bytes, without what the kernel takes back first.
+func (p *Pool) Uses(ctx context.Context) []int64 {
+	p.mu.Lock()
+	ready := slices.Clone(p.ready)
+	p.mu.Unlock()
+	uses := make([]int64, len(ready))
+	for i, m := range ready {
+		u, err := m.Sandbox.Usage(ctx)
+		if err == nil { // else it is ending
+			uses[i] = u.Memory - u.Reclaimable
+		}
+	}
+	return uses
+}
+
+// Claim gives the caller a member of the class, or nil if none is ready. It makes nothing and waits for nothing but the
+// answer of a member, in all for half a second at most. A member that is dead or lives in another time is discarded; one that
+// has not answered when the time is over, or the caller has gone, stays.
 func (p *Pool) Claim(ctx context.Context, c Class) *Member {
 	if p == nil || p.Size <= 0 {
 		return nil
 	}
-	for {
+	limited, cancel := context.WithTimeout(ctx, claimLimit)
+	defer cancel()
+	for limited.Err() == nil {
 		m := p.take(c)
 		if m == nil {
 			return nil
 		}
-		err := p.check(ctx, m)
+		err := p.check(limited, m)
 		if err == nil {
 			return m
 		}
+		if ctx.Err() == nil && limited.Err() != nil {
+			m.late++
+		}
+		if limited.Err() != nil && m.late < maxLate {
+			p.putBack(m)
+			return nil
+		}
 		p.log().WarnContext(ctx, "pool member discarded", "sandbox_id", m.Sandbox.ID(), "error", err)
 		m.Discard()
+	}
+	return nil
+}
+
+// putBack makes a member ready again that nobody has used. The next claim asks another first.
+func (p *Pool) putBack(m *Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ready = append(p.ready, m)
+	if p.closed {
+		p.spend(func(*Member) bool { return true })
 	}
 }
 
@@ -243,8 +293,6 @@ func (p *Pool) remember(key string, c Class) {
 
 // check is the look at checkout: a guest that stood still for long, or was made of a snapshot, may live in another time.
 func (p *Pool) check(ctx context.Context, m *Member) error {
-	ctx, cancel := context.WithTimeout(ctx, claimLimit)
-	defer cancel()
 	before := p.now()
 	told, err := m.Sandbox.Clock(ctx)
 	if err != nil {
@@ -331,10 +379,7 @@ func (p *Pool) pass(ctx context.Context) {
 func (p *Pool) fill(ctx context.Context, class Class) bool {
 	if p.Admit != nil {
 		if err := p.Admit(ctx); err != nil {
-			if p.Ready() > 0 {
-				p.log().InfoContext(ctx, "pool drained", "why", err)
-			}
-			p.Drain()
+			p.refused(ctx, err)
 			return false
 		}
 	}
@@ -356,6 +401,21 @@ func (p *Pool) fill(ctx context.Context, class Class) bool {
 	p.ready = append(p.ready, m)
 	p.log().DebugContext(ctx, "pool member ready", "sandbox_id", m.Sandbox.ID(), "continued", m.continued, "took", time.Since(began))
 	return true
+}
+
+// refused makes no more for a moment, and takes back what there is only if there is no memory for that either: what is ended
+// because one more did not fit would be made again and again.
+func (p *Pool) refused(ctx context.Context, why error) {
+	if errors.Is(why, ErrScarce) {
+		if p.Ready() > 0 {
+			p.log().InfoContext(ctx, "pool drained", "why", why)
+		}
+		p.Drain()
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calm = time.Now().Add(or(p.Calm, 10*time.Second))
 }
 
 // wanted are the classes to keep, by key.

@@ -22,6 +22,8 @@ var (
 	// ErrSnapshot: what was to be continued is of another build, another spec, or broken. Nothing was left behind; Create
 	// makes the sandbox without its processes.
 	ErrSnapshot = errors.New("sandbox: snapshot cannot be used")
+	// ErrScarce: there is no memory for sandboxes that are only kept ready.
+	ErrScarce = errors.New("sandbox: memory is scarce")
 	// ErrDamaged: the file system of a workspace is broken beyond repair; trying again does not help.
 	ErrDamaged = errors.New("sandbox: workspace is damaged")
 )

@@ -156,8 +156,8 @@ func (p *parts) openPool(cfg *Config, log *slog.Logger) error {
 		Driver: p.driver, Workspaces: p.containers.Workspaces, Size: cfg.Sandbox.Pool, Log: log,
 		Default: func() (sandbox.Class, error) { return p.containers.Class("") },
 		Admit: func(ctx context.Context) error {
-			if !p.containers.HasRoom(ctx) {
-				return errNoSpare
+			if err := p.containers.AdmitSpare(ctx); err != nil {
+				return err
 			}
 			return p.guard.admitSandbox(ctx)
 		},
@@ -170,11 +170,9 @@ func (p *parts) openPool(cfg *Config, log *slog.Logger) error {
 		}
 	}
 	p.containers.Pool = p.pool
-	p.containers.Admission.Spares, p.containers.Admission.Drain = p.pool.Ready, p.pool.Yield
+	p.containers.Admission.Spares, p.containers.Admission.Drain = p.pool.Uses, p.pool.Yield
 	return nil
 }
-
-var errNoSpare = errors.New("there is no memory for a sandbox that is only kept ready")
 
 func (p *parts) openMessages(ctx context.Context, cfg *Config, log *slog.Logger) error {
 	configs, err := upstreamConfigs(cfg)

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -240,15 +241,18 @@ func TestPoolEndsOldMembers(t *testing.T) {
 
 type countingDriver struct {
 	sandbox.Driver
-	n atomic.Int64
+	n    atomic.Int64
+	last atomic.Pointer[sandbox.Sandbox]
 }
 
 func (d *countingDriver) Create(ctx context.Context, s sandbox.Spec) (*sandbox.Sandbox, error) {
 	d.n.Add(1)
-	return d.Driver.Create(ctx, s)
+	sb, err := d.Driver.Create(ctx, s)
+	d.last.Store(sb)
+	return sb, err
 }
 
-func TestPoolGivesItsMemoryBackWhenNothingIsAdmitted(t *testing.T) {
+func TestPoolGivesItsMemoryBackWhenItIsScarce(t *testing.T) {
 	eachDriver(t, func(t *testing.T, e *Env) {
 		var tight atomic.Bool
 		before, err := e.Leftovers()
@@ -258,7 +262,7 @@ func TestPoolGivesItsMemoryBackWhenNothingIsAdmitted(t *testing.T) {
 		p := startPool(t, e, func(p *sandbox.Pool) {
 			p.Admit = func(context.Context) error {
 				if tight.Load() {
-					return errors.New("no memory")
+					return fmt.Errorf("no memory: %w", sandbox.ErrScarce)
 				}
 				return nil
 			}
@@ -275,6 +279,69 @@ func TestPoolGivesItsMemoryBackWhenNothingIsAdmitted(t *testing.T) {
 			now, err := e.Leftovers()
 			return err == nil && p.Ready() == 0 && len(now.Cgroups) == len(before.Cgroups)
 		})
+	})
+}
+
+// With room for one and not for two the one stays: it would be made again, and ended again.
+func TestPoolKeepsWhatItHasWhenNoMoreIsAdmitted(t *testing.T) {
+	eachDriver(t, func(t *testing.T, e *Env) {
+		var refused atomic.Bool
+		var after atomic.Int64 // passes since
+		class := poolClass(e)
+		made := countingDriver{Driver: e.Driver}
+		p := startPool(t, e, func(p *sandbox.Pool) {
+			p.Driver = &made
+			p.Default = func() (sandbox.Class, error) {
+				if refused.Load() {
+					after.Add(1)
+				}
+				return class, nil
+			}
+			p.Admit = func(context.Context) error {
+				if made.n.Load() == 0 {
+					return nil
+				}
+				refused.Store(true)
+				return errors.New("no memory for another one")
+			}
+		})
+		until(t, "the second to be refused", func() bool { return after.Load() >= 2 })
+		m := p.Claim(t.Context(), class)
+		if m == nil {
+			t.Fatal("the first was ended")
+		}
+		m.Discard()
+	})
+}
+
+// A claim that nobody waits for any more, or that a busy machine answers late, costs no sandbox. One that is late again and
+// again does.
+func TestPoolKeepsAMemberThatWasNotHeardOut(t *testing.T) {
+	eachDriver(t, func(t *testing.T, e *Env) {
+		made := countingDriver{Driver: e.Driver}
+		p := startPool(t, e, func(p *sandbox.Pool) { p.Size, p.Driver = 1, &made })
+		full(t, p)
+		first := made.last.Load()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 3 {
+			if m := p.Claim(gone, poolClass(e)); m != nil || p.Ready() != 1 {
+				t.Fatalf("somebody who has gone got %v, %d are left", m, p.Ready())
+			}
+		}
+		if err := first.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if m := p.Claim(t.Context(), poolClass(e)); m != nil || p.Ready() != 1 {
+			t.Fatalf("one that does not answer was given (%v), %d are left", m, p.Ready())
+		}
+		if m := p.Claim(t.Context(), poolClass(e)); m != nil {
+			t.Fatalf("one that does not answer was given: %v", m)
+		}
+		_, m := claim(t, e, p)
+		if m.Sandbox.ID() == first.ID() {
+			t.Error("one that does not answer stays for ever")
+		}
 	})
 }
 
