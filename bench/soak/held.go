@@ -198,22 +198,17 @@ func (h holdings) loops(data string) error {
 // poolImages are the workspaces of sandboxes that are kept ready.
 const poolImages = "image of the pool"
 
-// folders counts what lies in the data folder.
+// folders counts what lies in the folders of the data folder.
 func (h holdings) folders(data string) error {
-	for _, folder := range []string{"workspaces", "run", "blobs"} {
-		entries, err := os.ReadDir(filepath.Join(data, folder))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), "pool-") {
-				h[poolImages]++
-			} else {
-				h["entry of "+folder]++
-			}
+	paths, err := filepath.Glob(filepath.Join(data, "*", "*"))
+	for _, path := range paths {
+		if strings.HasPrefix(filepath.Base(path), "pool-") {
+			h[poolImages]++
+		} else {
+			h["entry of "+filepath.Base(filepath.Dir(path))]++
 		}
 	}
-	return nil
+	return err
 }
 
 // quiet waits until the server holds the same at every look for a while: the pool is full again, what was spent is gone. It

@@ -119,11 +119,13 @@ func TestAnswerThatSaysNothingIsExplainedByTheLog(t *testing.T) {
 func TestEntriesOfTheDataFolderAreCounted(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(data, "workspaces", "container_1.img"), 0o700); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"workspaces/container_1.img", "workspaces/pool-1.img", "snapshots/container_1", "new/thing"} {
+		if err := os.MkdirAll(filepath.Join(data, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h := holdings{}
-	if err := h.folders(data); err != nil || h["entry of workspaces"] != 1 || h["entry of blobs"] != 0 {
+	if err := h.folders(data); err != nil || h["entry of workspaces"] != 1 || h[poolImages] != 1 || h["entry of snapshots"] != 1 || h["entry of new"] != 1 {
 		t.Errorf("%v, %v", h, err)
 	}
 }
