@@ -187,16 +187,14 @@ def _airlock_serve():
             if thread is not threading.current_thread():
                 thread.join(10)
 
-    def become(orders):
-        """The child: it makes itself different, and returns what waits for its
-        order."""
-        control.close()
-        os.setsid()
+    def become(orders, prepared):
+        """Make this process different from its siblings, and return what waits for
+        its order."""
         _airlock_touch(dict(os.environb))
         _airlock_renew()
 
         def order():
-            orders.sendall(b"\0")  # there is nothing left to do ahead of time
+            prepared()  # there is nothing left to do ahead of time
             body, fds = next_order(orders)
             high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in fds]
             for low, fd in enumerate(high):
@@ -227,7 +225,9 @@ def _airlock_serve():
                     for end in (r, w):
                         os.close(end)
                     ours.close()
-                    return become(theirs)
+                    control.close()
+                    os.setsid()
+                    return become(theirs, lambda: theirs.sendall(b"\0"))
                 os.write(w, struct.pack("i", inner))
                 os._exit(0)
         except OSError:
@@ -244,7 +244,7 @@ def _airlock_serve():
             say(ours.fileno(), t="forked", pid=struct.unpack("i", answer)[0])
         ours.close()
 
-    home, names, server = sys.argv[1], sys.argv[2:], os.getpid()
+    home, way, names, server = sys.argv[1], sys.argv[2], sys.argv[3:], os.getpid()
     dumpable(0)
     preload(names)
     tasks = len(os.listdir("/proc/self/task"))
@@ -255,6 +255,8 @@ def _airlock_serve():
     gc.collect()
     gc.disable()
     gc.freeze()
+    if way == "become":
+        return become(control, lambda: say(t="ready"))
     # One child waits for its order, so that no cell waits for a fork. The guest
     # asks for the next one with a byte.
     while True:

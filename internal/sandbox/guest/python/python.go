@@ -15,6 +15,7 @@
 // randomness, and is from then on what a cold interpreter is, but that the
 // libraries are imported. Hash seed and addresses are those of its fork server,
 // of which each sandbox has its own. One child is always forked ahead of its cell.
+// Where a fork copies too much it has none, and becomes the next interpreter itself.
 package python
 
 import _ "embed"
@@ -29,5 +30,6 @@ var fork string
 var Cell = cell + "\n\n_airlock_main()\n"
 
 // Fork is the program of the fork server. Its arguments are the folder in which
-// interpreters begin, and the modules to import.
+// interpreters begin, how it makes one, "fork" or "become", and the modules to
+// import.
 var Fork = cell + "\n\n" + fork

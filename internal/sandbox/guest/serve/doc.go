@@ -20,6 +20,7 @@
 //     forked, because only an exec can give a marker; whatever else has it
 //     belongs to that interpreter's cell. It runs as the code, so code can end
 //     it: then interpreters start cold, and after three such ends there is none.
+//     Inside gVisor it forks nothing and becomes the next interpreter itself.
 //   - One thread waits for all children; an exit status exists only when that
 //     thread has reaped the process.
 //   - The frame reader never blocks: each call has a bounded inbox, and a host

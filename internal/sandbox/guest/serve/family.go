@@ -67,7 +67,9 @@ func (f *family) kill(p *proc) {
 // interpreter enters a process in the family and joins its streams to it.
 func (f *family) interpreter(in *interp, p *proc) {
 	in.family, in.proc = f, p
-	f.join(p)
+	if !f.alone(p) { // which is a fork server that has become it
+		f.join(p)
+	}
 	go in.out.run()
 	go in.err.run()
 	go in.listen()

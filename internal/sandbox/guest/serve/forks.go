@@ -33,11 +33,26 @@ const nowhereHome = "/nonexistent"
 // change cannot be changed after the imports, so they make every start a cold one.
 var personal = []string{".local/lib", "matplotlibrc", ".config/matplotlib/matplotlibrc", ".matplotlib"}
 
+// way is the word that the fork server is told.
+type way string
+
+const (
+	// byFork has a child wait for its cell.
+	byFork way = "fork"
+	// byBecoming has the fork server wait for it itself. gVisor copies up to two
+	// MiB for each page that either side of a fork writes to: a child that waits
+	// holds all that was imported a second time, and one that is forked when its
+	// cell has come lets it wait for the copies.
+	byBecoming way = "become"
+)
+
 // forks owns the fork server of the sandbox. Whoever holds the turn may use cur
 // and failures.
 type forks struct {
 	s    *server
 	turn chan struct{}
+	// way is how an interpreter comes out of a fork server; set before the first.
+	way way
 
 	cur      *forkServer
 	failures int
@@ -48,7 +63,7 @@ type forkServer struct {
 	proc   *proc
 	family *family
 	ctl    *os.File
-	ready  chan struct{} // closed when it has imported everything and a child waits
+	ready  chan struct{} // closed when it has imported everything and a child, or it itself, waits
 	next   chan *child   // the child that waits; closed when the fork server no longer speaks
 }
 
@@ -59,7 +74,7 @@ type child struct {
 	ctl  *os.File
 }
 
-func newForks(s *server) *forks { return &forks{s: s, turn: make(chan struct{}, 1)} }
+func newForks(s *server) *forks { return &forks{s: s, turn: make(chan struct{}, 1), way: byFork} }
 
 // warm starts a fork server if there is none, and waits until it can fork.
 func (f *forks) warm(k *call) *guest.Frame {
@@ -150,7 +165,10 @@ func (f *forks) drop() {
 func (f *forks) reject(of *family) {
 	f.turn <- struct{}{}
 	defer func() { <-f.turn }()
-	if f.cur != nil && f.cur.family == of {
+	switch {
+	case f.way == byBecoming: // it is no more
+		f.failures++
+	case f.cur != nil && f.cur.family == of:
 		f.fail()
 	}
 }
@@ -179,7 +197,7 @@ func (f *forks) start(names []string) (*forkServer, *guest.Frame) {
 	defer null.Close()
 	fs := &forkServer{family: f.s.newFamily(), ctl: ours, ready: make(chan struct{}), next: make(chan *child, 1)}
 	pr := &program{
-		path: path, argv: append([]string{"python3", "-P", "-c", python.Fork, guest.Home}, names...),
+		path: path, argv: append([]string{"python3", "-P", "-c", python.Fork, guest.Home, string(f.way)}, names...),
 		// One thread: OpenBLAS would start its own when it is imported.
 		env: environ(f.s.environment(), [][]byte{[]byte("HOME=" + nowhereHome), []byte("OPENBLAS_NUM_THREADS=1")}),
 		cwd: "/", marker: fs.family.marker,
@@ -208,6 +226,10 @@ func (fs *forkServer) listen(p *procs) {
 		if m.Type == "failed" {
 			fmt.Fprintf(os.Stderr, "guest: fork server: %.200q\n", m.Why)
 			continue
+		}
+		if m.Type == "ready" {
+			close(fs.ready)
+			return
 		}
 		c := &child{ctl: in.take(), proc: p.adopt(m.PID, fs.family.marker)}
 		if c.ctl == nil {
@@ -303,12 +325,30 @@ func (f *forks) fork() *interp {
 	if fs == nil || !fs.isReady() || !fs.family.alone(fs.proc) || personalised() {
 		return nil
 	}
+	if f.way == byBecoming {
+		return f.become(fs)
+	}
 	c := fs.await()
 	if c == nil {
 		f.fail()
 		return nil
 	}
 	defer c.ctl.Close()
+	return f.employ(fs, c)
+}
+
+// become makes an interpreter of the fork server itself.
+func (f *forks) become(fs *forkServer) *interp {
+	in := f.employ(fs, &child{proc: fs.proc, ctl: fs.ctl})
+	if in != nil {
+		fs.ctl.Close()
+		f.cur = nil
+	}
+	return in
+}
+
+// employ gives a process that waits its order; nil means that it did not take it.
+func (f *forks) employ(fs *forkServer, c *child) *interp {
 	in := &interp{s: f.s, said: make(chan message, 8)}
 	files, err := in.files()
 	defer closeAll(files)
@@ -345,6 +385,11 @@ func (fs *forkServer) await() *child {
 func (f *forks) prepare(of *family) {
 	f.turn <- struct{}{}
 	defer func() { <-f.turn }()
+	if f.way == byBecoming {
+		// A fault means that the next one is cold.
+		_ = f.ensure()
+		return
+	}
 	fs := f.cur
 	if fs == nil || fs.family != of || fs.proc.ended() || !of.alone(fs.proc) || len(fs.next) > 0 {
 		return

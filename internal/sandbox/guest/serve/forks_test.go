@@ -108,16 +108,49 @@ func TestForkedInterpreterLooksLikeAColdOne(t *testing.T) {
 	t.Parallel()
 	opts := guest.Options{Env: map[string]string{"OPENBLAS_NUM_THREADS": "2", "GREETING": "a=b\nc"}}
 	cold := start(t, opts).py(t, looks)
-	forked := forkedWay.start(t, opts).py(t, looks)
 	if cold.err != "" || strings.Count(cold.out, "\n") < 9 {
 		t.Fatalf("got %q, %s", cold.out, cold.err)
 	}
-	was, is := strings.Split(cold.out, "\n"), strings.Split(forked.out, "\n")
-	for n := range was {
-		if n >= len(is) || was[n] != is[n] {
-			t.Errorf("line %d:\n cold   %s\n forked %s", n, was[n], is[min(n, len(is)-1)])
+	for name, w := range map[string]way{"forked": forkedWay, "become": becomingWay} {
+		was, is := strings.Split(cold.out, "\n"), strings.Split(w.start(t, opts).py(t, looks).out, "\n")
+		for n := range was {
+			if n >= len(is) || was[n] != is[n] {
+				t.Errorf("line %d:\n cold   %s\n %s %s", n, was[n], name, is[min(n, len(is)-1)])
+			}
 		}
 	}
+}
+
+func TestForkServerBecomesOneInterpreterAndAnotherFollowsIt(t *testing.T) {
+	t.Parallel()
+	g := becomingWay.start(t, guest.Options{})
+	if n := g.processes(t); n != 1 {
+		t.Errorf("%d processes, want one that has imported", n)
+	}
+	if o := g.py(t, imported+"\nx = 1"); o.out != "True\n" || !o.Started {
+		t.Errorf("a warm first cell: %+v", o)
+	}
+	if n := g.processes(t); n != 1 {
+		t.Errorf("%d processes, want the interpreter alone", n)
+	}
+	if o := g.py(t, "import os; os._exit(0)"); o.Holds {
+		t.Errorf("got %+v", o)
+	}
+	if err := g.Warm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := g.py(t, imported); o.out != "True\n" || !o.Started {
+		t.Errorf("the next: %+v", o)
+	}
+}
+
+func TestWhoeverHasBecomeAnInterpreterDrawsRandomnessOfItsOwn(t *testing.T) {
+	t.Parallel()
+	var all []string
+	for range 2 {
+		all = append(all, becomingWay.start(t, guest.Options{}).py(t, drawing).out)
+	}
+	distinct(t, all...)
 }
 
 // imported tells whether an interpreter came from the fork server.

@@ -29,6 +29,8 @@ import (
 const (
 	roleVar = "AIRLOCK_TEST_GUEST_ROOT"
 	baseVar = "AIRLOCK_TEST_GUEST_BASE"
+	// groupVar names a file that stands in for the group of the code's threads, which only gVisor's guest has.
+	groupVar = "AIRLOCK_TEST_GUEST_GROUP"
 )
 
 // baseFolder is where the programs of the code come from.
@@ -71,6 +73,10 @@ func runGuest(root string) error {
 	if err := unix.CloseRange(4, ^uint(0)>>33, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return err
 	}
+	group, err := openGroup(os.Getenv(groupVar))
+	if err != nil {
+		return err
+	}
 	os.Clearenv()
 	unix.Umask(0o022)
 	if err := serve.IgnoreSignals(); err != nil {
@@ -80,7 +86,15 @@ func runGuest(root string) error {
 	if err != nil {
 		return err
 	}
-	return serve.Run(rw)
+	return serve.RunIn(rw, group)
+}
+
+// openGroup is nil for an empty name.
+func openGroup(name string) (*os.File, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return os.OpenFile(name, os.O_WRONLY, 0)
 }
 
 func enterRoot(root string) error {
@@ -162,7 +176,7 @@ func requireRoot(tb testing.TB) {
 }
 
 // launch starts a guest and returns the host's end of its stream.
-func launch(tb testing.TB) (*exec.Cmd, net.Conn, *bytes.Buffer) {
+func launch(tb testing.TB, env ...string) (*exec.Cmd, net.Conn, *bytes.Buffer) {
 	tb.Helper()
 	requireRoot(tb)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -182,7 +196,7 @@ func launch(tb testing.TB) (*exec.Cmd, net.Conn, *bytes.Buffer) {
 	}
 	stderr := new(bytes.Buffer)
 	cmd := exec.Command(exe)
-	cmd.Env = []string{roleVar + "=" + tb.TempDir(), baseVar + "=" + baseFolder()}
+	cmd.Env = append(env, roleVar+"="+tb.TempDir(), baseVar+"="+baseFolder())
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
 		cmd.Env = append(cmd.Env, "GOCOVERDIR="+dir)
 	}
@@ -196,10 +210,10 @@ func launch(tb testing.TB) (*exec.Cmd, net.Conn, *bytes.Buffer) {
 	return cmd, conn, stderr
 }
 
-// start returns a guest that is ended with the test.
-func start(tb testing.TB, opts guest.Options) *guestProcess {
+// start returns a guest, with more variables, that is ended with the test.
+func start(tb testing.TB, opts guest.Options, env ...string) *guestProcess {
 	tb.Helper()
-	cmd, conn, stderr := launch(tb)
+	cmd, conn, stderr := launch(tb, env...)
 	g := &guestProcess{Conn: guest.NewConn(conn, opts), cmd: cmd, stderr: stderr}
 	tb.Cleanup(func() {
 		g.Close()

@@ -38,7 +38,8 @@ type server struct {
 // sandbox if the guest is its PID 1; otherwise Run has killed them itself.
 func Run(rw io.ReadWriteCloser) error { return RunIn(rw, nil) }
 
-// RunIn is Run with a control group, the open list of its threads, in which all code is started. Nil is the guest's own.
+// RunIn is Run inside gVisor, with a control group, the open list of its threads, in which all code is started. Nil is
+// elsewhere, and the guest's own group.
 func RunIn(rw io.ReadWriteCloser, group *os.File) error {
 	s := &server{w: guest.NewWriter(rw), calls: map[uint64]*call{}}
 	s.procs = newProcs()
@@ -49,6 +50,9 @@ func RunIn(rw io.ReadWriteCloser, group *os.File) error {
 	}
 	s.repl = newREPL(s)
 	s.forks = newForks(s)
+	if group != nil {
+		s.forks.way = byBecoming
+	}
 	defer s.procs.close()
 	clearPuts()
 	if err := s.w.Write(&guest.Frame{Type: guest.TypeReady, N: guest.Version}); err != nil {
