@@ -27,10 +27,10 @@
 //   - Expiry is stored, absolute, and moves only when a turn begins or ends; it never passes the maximum age.
 //   - The host opens no path inside a workspace: all file work is done by the guest.
 //
-// Goroutines: two background loops, between Start and Stop (freeze, destroy, expire, finish what failed; pack); one
-// per container that the first of them puts away, so that one that hangs does not stop it, and a watchdog that reports a
-// loop without progress; one while a start waits for memory, and one per sandbox
-// that is ended for it; one per sync of a workspace that runs, which the detaching of that workspace waits for.
+// Goroutines: four background loops, between Start and Stop (sync, freeze, destroy; expire, finish what failed; write
+// accounts; pack); one per container that the first two work on, so that one that hangs does not stop them, and a watchdog
+// that reports the first when it makes no progress; one while a start waits for memory, and one per sandbox that is ended for
+// it; one per sync of a workspace that runs, which the detaching of that workspace waits for. Close waits for all of them.
 // Close has a few that keep variables, and waits for them.
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;

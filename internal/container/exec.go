@@ -117,7 +117,8 @@ func (s *Service) exec(ctx context.Context, caller tenant.Caller, id ID, p ExecP
 		Timeout: p.timeout(),
 	}
 	var res sandbox.Result
-	// A command's files become durable a second later: waiting for the disk would cost more than most commands.
+	// A command's files become durable with the next pass of the background loop, a second later or as long as the disk
+	// takes: waiting for the disk would cost more than most commands.
 	err = s.inLease(ctx, caller, id, false, func(ctx context.Context, l *Lease, sb *sandbox.Sandbox) (err error) {
 		begin(ctx)
 		res, err = Metered{sb, l, KindExec}.Exec(ctx, c)

@@ -250,7 +250,7 @@ func (s *Service) DroppedExecutions() int64 {
 }
 
 // WriteAccounts writes the executions that have ended. A background loop calls it once a second, so that a command does not
-// wait for the disk: a server that is killed loses the accounts of the last second. What cannot be written is kept for the
+// wait for the disk: a server that is killed loses the accounts since then. What cannot be written is kept for the
 // next call. Executions are the facts of whoever bills, so nothing removes them.
 func (s *Service) WriteAccounts(ctx context.Context) error {
 	rows := s.accounts.take()

@@ -3,6 +3,9 @@ package container
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,13 +26,38 @@ const rowsEvery = time.Minute
 // Start begins the background loops. Starting twice is harmless.
 func (s *Service) Start(ctx context.Context) {
 	s.loop.start(ctx, s.run)
+	second := or(s.SweepEvery, time.Second)
+	rows := rowsEvery
+	if second < time.Second {
+		rows = second
+	}
+	s.ends.start(ctx, every(rows, s.sweepRows))
+	s.booking.start(ctx, every(second, s.writeAccounts))
 	s.packing.start(ctx, s.runPacks)
 }
 
 // Stop ends the background loops and waits for them. Sandboxes go on. Stopping twice is harmless.
 func (s *Service) Stop() {
 	s.loop.stop()
+	s.ends.stop()
+	s.booking.stop()
 	s.packing.stop()
+}
+
+// every makes a background loop of something that is done now and again and again.
+func every(pace time.Duration, do func(context.Context)) func(context.Context, chan struct{}) {
+	return func(ctx context.Context, done chan struct{}) {
+		defer close(done)
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			do(ctx)
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+	}
 }
 
 func (l *loop) start(ctx context.Context, run func(ctx context.Context, done chan struct{})) {
@@ -63,7 +91,6 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { s.watch(ctx, &beat) })
-	var rows time.Time
 	for {
 		beat.Store(time.Now().UnixNano())
 		select {
@@ -72,13 +99,12 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 		case <-tick.C:
 		}
 		s.SweepIdle(ctx)
-		s.writeAccounts(ctx)
-		if now := time.Now(); now.Sub(rows) >= rowsEvery || or(s.SweepEvery, time.Second) < time.Second {
-			rows = now
-			if err := errors.Join(s.SweepExpired(ctx), s.SweepSnapshots(ctx)); err != nil && ctx.Err() == nil {
-				s.log().ErrorContext(ctx, "sweep expired containers", "error", err)
-			}
-		}
+	}
+}
+
+func (s *Service) sweepRows(ctx context.Context) {
+	if err := errors.Join(s.SweepExpired(ctx), s.SweepSnapshots(ctx)); err != nil && ctx.Err() == nil {
+		s.log().ErrorContext(ctx, "sweep expired containers", "error", err)
 	}
 }
 
@@ -88,41 +114,61 @@ func (s *Service) writeAccounts(ctx context.Context) {
 	}
 }
 
-// SweepIdle is one pass over the sandboxes: those without a turn for IdleFreeze are frozen, for IdleDestroy destroyed,
-// and dead ones are put away. The background loop calls it; tests call it with a clock of their own.
+// SweepIdle is one pass over the sandboxes: what turns wrote is synced, those without a turn for IdleFreeze are frozen, for
+// IdleDestroy destroyed, and dead ones are put away. The background loop calls it; tests call it with a clock of their own.
 func (s *Service) SweepIdle(ctx context.Context) {
-	for _, v := range s.snapshot() {
+	some(sweepers, s.snapshot(), func(v *live) {
 		select {
 		case v.turn <- struct{}{}:
 		default:
-			continue // a turn runs
+			return // a turn runs
 		}
-		s.sweepApart(ctx, v)
-	}
-}
-
-// sweepLimit is how long one container may hold up the others. Every round trip to a guest, and every wait for the kernel,
-// has a limit of its own below this one.
-const sweepLimit = 30 * time.Second
-
-// sweepApart puts one container away and gives its turn back. If that does not end, which nothing should be able to bring
-// about, the container keeps its turn and its goroutine, and the loop goes on with the others.
-func (s *Service) sweepApart(ctx context.Context, v *live) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := s.sweepOne(ctx, v); err != nil {
+		err := s.apart(v.id, func() error {
+			defer func() { <-v.turn }()
+			return s.sweepOne(ctx, v)
+		})
+		if err != nil {
 			s.log().ErrorContext(ctx, "put away idle sandbox", "container_id", v.id, "error", err)
 		}
-		<-v.turn
-	}()
+	})
+}
+
+const (
+	// sweepLimit is how long one container may hold up the others. Every round trip to a guest, and every wait for the kernel,
+	// has a limit of its own below this one.
+	sweepLimit = 30 * time.Second
+	// sweepers are at work on containers at a time in a pass, closers at the end of the service.
+	sweepers = 4
+	closers  = 16
+)
+
+// apart works on one container. If that does not end, which nothing should be able to bring about, the container keeps its
+// turn and its goroutine, and the others go on.
+func (s *Service) apart(id ID, do func() error) error {
+	done := make(chan error, 1)
+	s.work.Go(func() { done <- do() })
 	limit := time.NewTimer(or(s.SweepLimit, sweepLimit))
 	defer limit.Stop()
 	select {
-	case <-done:
+	case err := <-done:
+		return err
 	case <-limit.C:
-		s.log().ErrorContext(ctx, "putting an idle sandbox away does not end; the others go on", "container_id", v.id)
+		return fmt.Errorf("the work on container %s does not end; the others go on", id)
 	}
+}
+
+// some does the same with all, a few at a time, and returns after the last.
+func some[T any](few int, all []T, do func(T)) {
+	var group sync.WaitGroup
+	slots := make(chan struct{}, few)
+	for _, v := range all {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			do(v)
+		})
+	}
+	group.Wait()
 }
 
 // watch tells the operator when the loop stands still, and when it goes on.
@@ -210,18 +256,27 @@ func (s *Service) SweepExpired(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, c := range left {
-		if c.State == StateDeleting {
-			errs = append(errs, s.retryDelete(ctx, c.ID))
-		} else {
-			errs = append(errs, s.expire(ctx, c.ID, nil))
-		}
-	}
+	ends := make(map[ID]func() error, len(left)+len(ids))
 	for _, id := range ids {
 		// Conditional on the times: a turn may have begun and ended since the row was read.
-		errs = append(errs, s.expire(ctx, id, func() (bool, error) { return markExpired(ctx, s.DB, id, s.now()) }))
+		ends[id] = func() error {
+			return s.expire(ctx, id, func() (bool, error) { return markExpired(ctx, s.DB, id, s.now()) })
+		}
 	}
+	for _, c := range left {
+		ends[c.ID] = func() error { return s.expire(ctx, c.ID, nil) }
+		if c.State == StateDeleting {
+			ends[c.ID] = func() error { return s.retryDelete(ctx, c.ID) }
+		}
+	}
+	var mu sync.Mutex
+	var errs []error
+	some(sweepers, slices.Collect(maps.Keys(ends)), func(id ID) {
+		err := s.apart(id, ends[id])
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+	})
 	return errors.Join(errs...)
 }
 
@@ -245,6 +300,11 @@ func (s *Service) retryDelete(ctx context.Context, id ID) error {
 
 // expire gives up sandbox and workspace if mark, called under the turn, says so; nil = the row is marked already.
 func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) error {
+	done, ok := s.begin(&s.expiring, id)
+	if !ok {
+		return nil // left behind by an earlier pass
+	}
+	defer done()
 	s.mu.Lock()
 	v := s.lives[id]
 	s.mu.Unlock()
@@ -292,13 +352,23 @@ func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) 
 func (s *Service) Close(ctx context.Context) error {
 	s.Stop()
 	s.keepAll(ctx)
+	var mu sync.Mutex
 	var errs []error
-	for _, v := range s.snapshot() {
-		errs = append(errs, s.dropLive(ctx, v.id, whyShutdown))
-	}
+	some(closers, s.snapshot(), func(v *live) {
+		err := s.dropLive(ctx, v.id, whyShutdown)
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+	})
 	if s.Admission != nil {
 		errs = append(errs, s.Admission.Close(ctx))
 	}
-	errs = append(errs, s.WriteAccounts(ctx))
-	return errors.Join(errs...)
+	errs = append(errs, wait(ctx, &s.work))
+	// Whatever took the time: what was used is written down.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), accountsLimit)
+	defer cancel()
+	return errors.Join(append(errs, s.WriteAccounts(ctx))...)
 }
+
+// accountsLimit is how long the end of the service waits for the database.
+const accountsLimit = 10 * time.Second

@@ -202,7 +202,7 @@ func (l *Lease) REPLLost() bool {
 // cancelled, and doing it twice is harmless.
 func (l *Lease) Release(ctx context.Context) { l.release(ctx, true) }
 
-// release with durable false leaves the sync to the background loop, which is at most a second behind.
+// release with durable false leaves the sync to the background loop, which makes a pass every second.
 func (l *Lease) release(ctx context.Context, durable bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

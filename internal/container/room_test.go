@@ -101,6 +101,7 @@ type stickyDriver struct {
 	mu    sync.Mutex
 	stuck string // its id; "" = none, "*" = all
 	tried int    // how often that one was to be destroyed
+	hold  func(id string)
 }
 
 func (d *stickyDriver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
@@ -133,7 +134,11 @@ func (i *stickyInstance) Destroy(ctx context.Context) error {
 	if stuck {
 		i.d.tried++
 	}
+	hold := i.d.hold
 	i.d.mu.Unlock()
+	if hold != nil {
+		hold(i.ID())
+	}
 	if stuck {
 		return errors.New("a process does not die")
 	}

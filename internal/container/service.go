@@ -74,9 +74,13 @@ type Service struct {
 	mu       sync.Mutex
 	lives    map[ID]*live
 	deleting map[ID]bool // deletions at work in this process
+	expiring map[ID]bool // and other ends
 
-	loop    loop
+	loop    loop // freezes, destroys
+	ends    loop
+	booking loop
 	packing loop
+	work    sync.WaitGroup // on single containers, also what a loop has left behind
 	packer  packer
 
 	accounts accounts
@@ -272,20 +276,22 @@ func (s *Service) Delete(ctx context.Context, caller tenant.Caller, id ID) error
 }
 
 // beginDelete claims a deletion for the caller; false = it is at work already.
-func (s *Service) beginDelete(id ID) (done func(), ok bool) {
+func (s *Service) beginDelete(id ID) (done func(), ok bool) { return s.begin(&s.deleting, id) }
+
+func (s *Service) begin(at *map[ID]bool, id ID) (done func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.deleting[id] {
+	if (*at)[id] {
 		return nil, false
 	}
-	if s.deleting == nil {
-		s.deleting = make(map[ID]bool)
+	if *at == nil {
+		*at = make(map[ID]bool)
 	}
-	s.deleting[id] = true
+	(*at)[id] = true
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.deleting, id)
+		delete(*at, id)
 	}, true
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -119,23 +120,34 @@ func TestCase79LostReplyDoesNotStopTheLifeCycle(t *testing.T) {
 	})
 }
 
+// holdingLog lets whoever reports trouble with a sandbox wait.
+type holdingLog struct {
+	slog.Handler
+	hold func()
+}
+
+func (h holdingLog) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "put away idle sandbox" {
+		h.hold()
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
 func TestCase79WatchdogReportsALoopWithoutProgress(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {
 		log := &lines{}
-		stuck, free := make(chan struct{}), make(chan struct{})
-		var once sync.Once
-		e.Log, e.SweepEvery, e.SweepLimit = slog.New(slog.NewTextHandler(log, nil)), time.Millisecond, 5*time.Millisecond
-		// The clock is the one thing that every pass asks and that a test can hold.
+		free := make(chan struct{})
+		e.SweepEvery, e.SweepLimit = time.Millisecond, 5*time.Millisecond
+		e.Log = slog.New(holdingLog{slog.NewTextHandler(log, nil), func() { <-free }})
+		e.Sh(t, create(t, e, container.CreateParams{}).ID, "true")
 		now := e.Now
-		create(t, e, container.CreateParams{})
-		e.Now = func() time.Time {
-			once.Do(func() { close(stuck); <-free })
+		e.Now = func() time.Time { // the work on the one sandbox does not end
+			<-free
 			return now()
 		}
 		e.Start(t.Context())
 		defer e.Stop()
-		<-stuck
 		wait := func(text string) {
 			tick := time.NewTicker(time.Millisecond)
 			defer tick.Stop()
@@ -150,5 +162,78 @@ func TestCase79WatchdogReportsALoopWithoutProgress(t *testing.T) {
 		wait("makes no progress")
 		close(free)
 		wait("goes on")
+	})
+}
+
+// One container whose end hangs, as on a dead disk, holds up no other end.
+func TestEndThatHangsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		d, free := &stickyDriver{Driver: e.Driver}, make(chan struct{})
+		e.Driver = d
+		var all []container.ID
+		for range 6 {
+			c := create(t, e, container.CreateParams{})
+			e.Sh(t, c.ID, "true")
+			all = append(all, c.ID)
+		}
+		d.hold = func(id string) {
+			if id == string(all[0]) {
+				<-free
+			}
+		}
+		e.SweepLimit = time.Minute // for the others
+		e.Clock.Add(2 * time.Hour)
+		swept := make(chan error, 1)
+		go func() { swept <- e.SweepExpired(t.Context()) }()
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for _, id := range all[1:] {
+			for e.Workspaces.Exists(string(id)) {
+				select {
+				case <-tick.C:
+				case <-time.After(time.Minute):
+					t.Fatal("the others wait for the one that hangs")
+				}
+			}
+		}
+		if !e.Workspaces.Exists(string(all[0])) {
+			t.Error("the one that hangs has ended")
+		}
+		close(free)
+		if err := <-swept; err != nil || e.Workspaces.Exists(string(all[0])) {
+			t.Errorf("at last: %v", err)
+		}
+	})
+}
+
+func TestCloseEndsSandboxesAtOnceAndWritesAccountsWhateverTheTime(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		d := &stickyDriver{Driver: e.Driver}
+		e.Driver = d
+		c := create(t, e, container.CreateParams{})
+		e.Sh(t, c.ID, "true")
+		e.Sh(t, create(t, e, container.CreateParams{}).ID, "true")
+		var both sync.WaitGroup
+		both.Add(2)
+		seen := sync.Map{}
+		d.hold = func(id string) {
+			if _, again := seen.LoadOrStore(id, true); !again {
+				both.Done()
+			}
+			both.Wait() // for ever, if they are ended one after the other
+		}
+		if err := e.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		e.Book(container.Execution{ID: "exec_last", ContainerID: c.ID, Owner: e.Caller.Owner(), Kind: container.KindExec, Outcome: container.OutcomeExited})
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = e.Close(gone) // its time is over
+		all, err := e.Executions(t.Context(), e.Caller, c.ID)
+		if err != nil || !slices.ContainsFunc(all, func(a container.Execution) bool { return a.ID == "exec_last" }) {
+			t.Errorf("written are %+v, %v", all, err)
+		}
 	})
 }

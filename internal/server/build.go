@@ -296,17 +296,21 @@ func (s *Sandbox) preload() []string {
 
 // close gives everything back, the last opened first. A nil part was never opened.
 func (p *parts) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
 	var errs []error
+	// Each has a time of its own: what one of them takes is not missing for the next.
+	limited := func(limit time.Duration, end func(context.Context) error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		defer cancel()
+		errs = append(errs, end(ctx))
+	}
 	if p.containers != nil && p.containers.Workspaces != nil {
-		errs = append(errs, p.containers.Close(ctx))
+		limited(time.Minute, p.containers.Close)
 	}
 	if p.pool != nil {
-		errs = append(errs, p.pool.Stop(ctx))
+		limited(20*time.Second, p.pool.Stop)
 	}
 	if p.driver != nil {
-		errs = append(errs, p.driver.Close(ctx))
+		limited(20*time.Second, p.driver.Close)
 	}
 	if p.blobs != nil {
 		errs = append(errs, p.blobs.Close())
