@@ -61,7 +61,7 @@ func running(t *testing.T, e *containertest.Env, id container.ID) string {
 
 func TestFreshContainerGetsASandboxOfThePool(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		p := pooled(t, e)
 		c := create(t, e, container.CreateParams{})
 		if id := running(t, e, c.ID); !strings.HasPrefix(id, sandbox.PoolPrefix) {

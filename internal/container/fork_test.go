@@ -27,7 +27,7 @@ func fork(t *testing.T, e *containertest.Env, id container.ID) *container.Contai
 
 func TestForkHasTheFilesAndALifeOfItsOwn(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		f := e.Upload(t, e.Caller, "in.txt", "input")
 		src := create(t, e, container.CreateParams{Files: []file.ID{f.ID}, ExpiresAfter: 2 * time.Hour})
 		python(t, e, src.ID, someTree, "0")
@@ -71,7 +71,7 @@ func TestForkHasTheFilesAndALifeOfItsOwn(t *testing.T) {
 // after the other, are at most one step apart in the fork.
 func TestForkOfARunningContainerIsOneMoment(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		src := create(t, e, container.CreateParams{})
 		e.Sh(t, src.ID, `(i=0; while :; do i=$((i+1)); echo $i > a.new; mv a.new a; echo $i > b.new; mv b.new b; done) >/dev/null 2>&1 &
 			while ! [ -s b ]; do :; done`)
@@ -90,7 +90,7 @@ func TestForkOfARunningContainerIsOneMoment(t *testing.T) {
 
 func TestForkOfAFrozenContainerAndOfAPackedOneThatStaysPacked(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		id := lasting(t, e)
 		e.Sh(t, id, "echo one > f")
 		e.Clock.Add(31 * time.Second)

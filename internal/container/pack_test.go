@@ -103,7 +103,7 @@ func packs(t *testing.T, e *containertest.Env) []blob.Entry {
 
 func TestPackedWorkspacesCountAsWhatTheirAppKeeps(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		id := lasting(t, e)
 		e.Sh(t, id, "head -c 1000000 /dev/urandom > f")
 		size := func() int64 {
@@ -162,7 +162,7 @@ func TestCase74WorkspaceIsTheSameAfterTwentyFreezes(t *testing.T) {
 // What a command wrote before its time limit ended it belongs to the workspace like everything else.
 func TestCase74TimedOutCommandLosesNothingItWrote(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		id := lasting(t, e)
 		limit := 0.5
 		const command = `trap '' TERM; head -c 3000000 /dev/urandom > data; sha256sum data > sum; sleep 100`

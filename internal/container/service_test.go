@@ -31,6 +31,16 @@ func run(t *testing.T, f func(t *testing.T, e *containertest.Env)) {
 	dbtest.Run(t, func(t *testing.T, d *db.DB) { f(t, containertest.New(t, d)) })
 }
 
+// runAll is run, and once more on gVisor: for what another driver could do otherwise.
+func runAll(t *testing.T, f func(t *testing.T, e *containertest.Env)) {
+	t.Helper()
+	run(t, f)
+	t.Run("gvisor", func(t *testing.T) {
+		t.Parallel()
+		f(t, containertest.NewOn(t, dbtest.SQLite(t), "gvisor"))
+	})
+}
+
 func create(t *testing.T, e *containertest.Env, p container.CreateParams) *container.Container {
 	t.Helper()
 	c, err := e.Create(t.Context(), e.Caller, p)
@@ -152,7 +162,7 @@ func TestAppScopeIsSharedInsideTheAppOnly(t *testing.T) {
 // A success answer means that the container is gone: no sandbox, no image, no row anybody can read.
 func TestDeleteEndsEverythingEvenDuringATurn(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		c := create(t, e, container.CreateParams{})
 		started, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
@@ -412,7 +422,7 @@ func TestRowOfAnotherInstanceIsNotTouched(t *testing.T) {
 
 func TestIdleSandboxIsFrozenThenDestroyedAndComesBack(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		c := create(t, e, container.CreateParams{})
 		e.Sh(t, c.ID, "echo kept > f; (while :; do echo >> tick; sleep 0.01; done) >/dev/null 2>&1 &")
 		e.Clock.Add(31 * time.Second)
@@ -437,7 +447,7 @@ func TestIdleSandboxIsFrozenThenDestroyedAndComesBack(t *testing.T) {
 
 func TestCase75DeadSandboxIsReplacedAtTheNextUse(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		c := create(t, e, container.CreateParams{})
 		e.Sh(t, c.ID, "echo kept > f")
 		l := acquire(t, e, c.ID)
@@ -549,7 +559,7 @@ func TestLostInterpreterIsReportedUntilACellRan(t *testing.T) {
 
 func TestCase70InterpretersOfContainersAreApart(t *testing.T) {
 	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
+	runAll(t, func(t *testing.T, e *containertest.Env) {
 		for i := range 11 {
 			c := create(t, e, container.CreateParams{})
 			l := acquire(t, e, c.ID)

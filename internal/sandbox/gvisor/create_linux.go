@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,9 @@ type instance struct {
 
 	control *net.UnixConn // orders to the launcher
 	greeted bool          // the launcher's first answer was read
+
+	conn   *guest.Conn
+	thawed atomic.Bool // since it was frozen for the last time
 }
 
 // create makes one sandbox. What is expensive on our side runs while the launcher's runtime starts.
@@ -62,7 +66,27 @@ func (d *Driver) open(ctx context.Context, spec sandbox.Spec, image string) (*sa
 		}
 		return nil, i.Abandon(ctx, err)
 	}
+	i.conn = conn
 	return sandbox.New(spec, conn, i), nil
+}
+
+// spendLimit bounds the command that spend runs.
+const spendLimit = 2 * time.Second
+
+// SetFrozen implements sandbox.Instance. A sentry keeps a process ready for the next one inside, and one that was frozen
+// twice while it waited kills what it becomes. So it is spent between two freezes.
+func (i *instance) SetFrozen(ctx context.Context, frozen bool) error {
+	if frozen && i.thawed.Swap(false) {
+		spend, cancel := context.WithTimeout(ctx, spendLimit)
+		// How it ends does not matter; a sandbox that has ended says so by itself.
+		_, _ = i.conn.Exec(spend, guest.Command{Argv: []string{"/bin/true"}})
+		cancel()
+	}
+	err := i.Instance.SetFrozen(ctx, frozen)
+	if !frozen && err == nil {
+		i.thawed.Store(true)
+	}
+	return err
 }
 
 // start takes the resources in the order in which Abandon gives them back.

@@ -17,6 +17,7 @@ func lifeRules() []rule {
 	return []rule{
 		{"FrozenSandboxDoesNothing", freezeAndThaw},
 		{"FrozenSandboxCanBeDestroyed", destroyFrozen},
+		{"OftenFrozenSandboxRunsOn", freezeOften},
 		{"WorkspaceOutlivesItsSandbox", persistence},
 		{"PutCutOffLeavesNothing", cutOffPut},
 		{"BlankWorkspaceNeedsNoDisk", blank},
@@ -70,6 +71,18 @@ func freezeAndThaw(t *testing.T, e *Env) {
 	}
 	cancel()
 	<-ended
+}
+
+// freezeOften: no command need run between two freezes.
+func freezeOften(t *testing.T, e *Env) {
+	b := start(t, e)
+	sh(t, b, "echo one > f")
+	for range 3 {
+		if err := errors.Join(b.Freeze(t.Context()), b.Thaw(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantOutput(t, sh(t, b, "cat f | cat"), "one\n")
 }
 
 func destroyFrozen(t *testing.T, e *Env) {
