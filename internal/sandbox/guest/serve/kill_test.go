@@ -70,10 +70,12 @@ func TestKeepLeavesBackgroundProcessesAndCountsThem(t *testing.T) {
 			t.Errorf("got %+v", o)
 		}
 	}
-	o = g.shell(t, "kill -9 -1")
-	if n := g.processes(t); n > 3 { // sleeps that end by themselves
-		t.Errorf("%d processes left", n)
-	}
+	g.shell(t, "kill -9 -1")
+	within(t, 30*time.Second, func() {
+		began := time.Now()
+		for g.processes(t) > 0 && time.Since(began) < time.Minute { // a busy machine takes its time to end what was killed
+		}
+	})
 }
 
 func TestKeptProcessesSurviveTheTimeoutOfAnotherCall(t *testing.T) {
