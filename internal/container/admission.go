@@ -64,8 +64,7 @@ type crowd interface {
 }
 
 const (
-	shareNative = 24 << 20
-	shareGvisor = 40 << 20
+	defaultShare = 24 << 20
 
 	defaultMaxPressure   = 25
 	defaultAdmissionWait = 30 * time.Second
@@ -233,7 +232,7 @@ func (a *Admission) spareRoom(ctx context.Context, others crowd) spareVerdict {
 	if !calm {
 		return spareNone
 	}
-	share := or(a.Share, shareNative)
+	share := or(a.Share, defaultShare)
 	_, size := a.spares(ctx)
 	if ok, err := a.carries(ctx, others, (starting+1)*share+max(size, share)); ok || err != nil {
 		return whether(ok, spareMore, spareKept)
@@ -374,7 +373,7 @@ func (a *Admission) judge(ctx context.Context, others crowd, t *ticket, starting
 	if err != nil || !calm {
 		return lackCalm, false, err
 	}
-	ok, err = a.carries(ctx, others, (starting+1)*or(a.Share, shareNative))
+	ok, err = a.carries(ctx, others, (starting+1)*or(a.Share, defaultShare))
 	if t.claims = !ok && err == nil && t.spare != nil && t.spare(); t.claims {
 		ok = true
 	}
@@ -400,7 +399,7 @@ func (a *Admission) carries(ctx context.Context, others crowd, more int64) (bool
 		return false, fmt.Errorf("read memory: %w", err)
 	}
 	spares, _ := a.spares(ctx)
-	reserve, share := or(a.Reserve, ReserveFor(total)), or(a.Share, shareNative)
+	reserve, share := or(a.Reserve, ReserveFor(total)), or(a.Share, defaultShare)
 	return plenty(total, available, reserve, share, others.count()+len(spares), more) ||
 		carries(total, available, reserve, share, append(spares, others.uses(ctx)...), more), nil
 }

@@ -22,14 +22,6 @@ type memoryUse struct {
 	at    time.Time
 }
 
-// ShareOf is what a sandbox of a driver counts at least.
-func ShareOf(driver string) int64 {
-	if driver == "gvisor" {
-		return shareGvisor
-	}
-	return shareNative
-}
-
 // enter asks for memory for the sandbox of a container, or for leave to take one of this class from the pool.
 func (s *Service) enter(ctx context.Context, app string, class *sandbox.Class) (grant, error) {
 	if s.Admission == nil {

@@ -126,7 +126,8 @@ type Capabilities struct {
 	AtomicKill   bool   `json:"atomic_kill"` // cgroup.kill
 	Kernel       bool   `json:"kernel_isolation"`
 	Seccomp      bool   `json:"seccomp"`
-	Snapshot     bool   `json:"snapshot"` // Checkpoint and Restore
+	Snapshot     bool   `json:"snapshot"`    // Checkpoint and Restore
+	ShareBytes   int64  `json:"share_bytes"` // what a sandbox takes of the host's memory that does nothing yet
 }
 
 // ExitReason says why a sandbox ended.

@@ -120,7 +120,7 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	}
 	p.guard = &guard{data: p.data.path, log: log}
 	p.guard.crowded, p.guard.full = cfg.Disk.Levels()
-	if p.containers.Admission, err = cfg.Sandbox.admission(host, p.driver.Name()); err != nil {
+	if p.containers.Admission, err = cfg.Sandbox.admission(host, p.caps); err != nil {
 		return err
 	}
 	p.containers.Driver = p.driver
@@ -273,14 +273,14 @@ func (s *Sandbox) limits() sandbox.Limits {
 func (s *Sandbox) Reserve(total int64) int64 { return or(s.MemoryReserve, container.ReserveFor(total)) }
 
 // admission lets sandboxes start as memory allows.
-func (s *Sandbox) admission(host sandbox.Host, driver string) (*container.Admission, error) {
+func (s *Sandbox) admission(host sandbox.Host, caps sandbox.Capabilities) (*container.Admission, error) {
 	memory, err := sandbox.NewMemory(host)
 	if err != nil {
 		return nil, err
 	}
 	return &container.Admission{
 		Memory: memory.Read, Pressure: memory.Pressure, MaxPressure: s.MaxPressure, Reserve: s.MemoryReserve,
-		Share: container.ShareOf(driver), Wait: s.QueueWait,
+		Share: caps.ShareBytes, Wait: s.QueueWait,
 	}, nil
 }
 

@@ -28,6 +28,6 @@ func (d *Driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	return sandbox.Capabilities{
 		Driver: d.Name(), CgroupMode: string(mode), MemoryLimit: true, SwapLimit: d.cgroups.SwapLimited(), ProcessLimit: true,
 		CPULimit: true, DiskLimit: disk, Freeze: true, AtomicKill: mode != sandbox.CgroupV1, Kernel: true, Seccomp: true,
-		Snapshot: true,
+		Snapshot: true, ShareBytes: 40 << 20,
 	}, nil
 }

@@ -28,5 +28,6 @@ func (d *Driver) Probe(ctx context.Context) (caps sandbox.Capabilities, err erro
 	return sandbox.Capabilities{
 		Driver: d.Name(), CgroupMode: string(mode), MemoryLimit: true, SwapLimit: d.cgroups.SwapLimited(), ProcessLimit: true,
 		CPULimit: true, DiskLimit: disk, Freeze: true, AtomicKill: mode != sandbox.CgroupV1, Seccomp: true,
+		ShareBytes: 24 << 20,
 	}, nil
 }
