@@ -121,10 +121,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbo
 
 // Sweep implements sandbox.Driver.
 func (d *Driver) Sweep(ctx context.Context) error {
-	if busy := len(d.fleet.Live()); busy > 0 {
-		return fmt.Errorf("sweep: %d sandboxes are alive", busy)
-	}
-	return errors.Join(d.cgroups.Sweep(ctx), d.host.SweepRunDir())
+	return d.fleet.Sweep(ctx, d.host, d.cgroups)
 }
 
 // Close implements sandbox.Driver.

@@ -86,6 +86,14 @@ func (f *Fleet) Live() []*Instance {
 	return all
 }
 
+// Sweep removes what an earlier run of the same host has left. It refuses while a sandbox of this run lives.
+func (f *Fleet) Sweep(ctx context.Context, host sandbox.Host, cgroups *sandbox.Cgroups) error {
+	if busy := len(f.Live()); busy > 0 {
+		return fmt.Errorf("sweep: %d sandboxes are alive", busy)
+	}
+	return errors.Join(cgroups.Sweep(ctx), host.SweepRunDir())
+}
+
 // Close ends all creations and sandboxes. The first call tells so.
 func (f *Fleet) Close(ctx context.Context) (first bool, err error) {
 	f.mu.Lock()
