@@ -52,11 +52,9 @@ javascript() {
   (cd e2e/ts && npm ci --no-audit --no-fund --loglevel=error)
 }
 
-# Elsewhere than on Linux the binary is a client: it must build there, for both processors, and its tests too.
-macos() {
-  GOOS=darwin GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/airlock &&
-    GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./cmd/airlock
-}
+# Elsewhere than on Linux the binary is a client: it must compile there, and its tests too. One processor is enough: nothing
+# outside of the sandbox knows which it runs on.
+macos() { GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./cmd/airlock; }
 
 rootfs() {
   privileged --preserve-env bin/airlock rootfs build --profile min &&
