@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -75,6 +76,7 @@ type Pool struct {
 	asked  map[string]*want
 	calm   time.Time // no member is made before
 	closed bool
+	heard  map[string]int // members by class that a claim is asking: neither ready nor missing
 
 	baseCalm time.Time // no base is made before; the goroutine's own
 
@@ -227,6 +229,7 @@ func (p *Pool) Claim(ctx context.Context, c Class) *Member {
 		}
 		err := p.check(limited, m)
 		if err == nil {
+			p.askedOut(m)
 			return m
 		}
 		if ctx.Err() == nil && limited.Err() != nil {
@@ -237,22 +240,32 @@ func (p *Pool) Claim(ctx context.Context, c Class) *Member {
 			return nil
 		}
 		p.log().WarnContext(ctx, "pool member discarded", "sandbox_id", m.Sandbox.ID(), "error", err)
+		p.askedOut(m)
 		m.Discard()
 	}
 	return nil
+}
+
+// askedOut ends what take began: a claim has heard a member, or has given it up.
+func (p *Pool) askedOut(m *Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard[m.key]--
+	p.poke()
 }
 
 // putBack makes a member ready again that nobody has used. The next claim asks another first.
 func (p *Pool) putBack(m *Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.heard[m.key]--
 	p.ready = append(p.ready, m)
 	if p.closed {
 		p.spend(func(*Member) bool { return true })
 	}
 }
 
-// take removes the oldest living member of a class.
+// take removes the oldest living member of a class; it counts as there until askedOut or putBack.
 func (p *Pool) take(c Class) *Member {
 	key := c.key()
 	p.mu.Lock()
@@ -265,6 +278,10 @@ func (p *Pool) take(c Class) *Member {
 	for n, m := range p.ready {
 		if m.key == key && m.alive() {
 			p.ready = slices.Delete(p.ready, n, n+1)
+			if p.heard == nil {
+				p.heard = map[string]int{}
+			}
+			p.heard[key]++
 			if now := time.Now(); now.After(p.calm) { // not moved on by claims that follow each other
 				p.calm = now.Add(or(p.Pause, 500*time.Millisecond))
 			}
@@ -455,6 +472,7 @@ func (p *Pool) missing(wanted map[string]Class) (Class, bool) {
 		return Class{}, false
 	}
 	have := map[string]int{}
+	maps.Copy(have, p.heard)
 	for _, m := range p.ready {
 		have[m.key]++
 	}

@@ -86,13 +86,17 @@ func serviceFolder(t *testing.T) string {
 	return dir
 }
 
-// The whole suite and every attempt, as the user of deploy/airlock.service. On gVisor, where attempts take longer, those
-// whose outcome may depend on who the server is.
+// asServiceOnGvisor are the rules and rows whose outcome may depend on who the server is. All of them take minutes there.
+const asServiceOnGvisor = "/^(OutcomesAreDifferent|CellsKeepState|FileComesBackAsItWent|GuestWritesWithTheRightsAskedFor|FrozenSandboxDoesNothing|" +
+	"WorkspaceOutlivesItsSandbox|LimitsAreInForce|UsageIsCounted|CloseDestroysTheLiving|SweepLeavesNeighboursAlone|" +
+	"CheckpointKeepsVariablesAndProcesses|T24|T27|T51)"
+
+// The whole suite and every attempt, as the user of deploy/airlock.service.
 func TestAsTheServiceUser(t *testing.T) {
 	for name, part := range map[string]struct {
 		tests string
 		least int
-	}{"native": {"", 60}, "gvisor": {"/^([^T]|T[a-z]|T(17|24|27|46|51|53))", 40}} {
+	}{"native": {"", 60}, "gvisor": {asServiceOnGvisor, 14}} {
 		t.Run(name, func(t *testing.T) {
 			needDriver(t, name)
 			cmd := asService(t, serviceFolder(t), granted(t, "AmbientCapabilities"), "-test.v", "-test.run", "^(TestConformance|TestThreats)$/^"+name+"$"+part.tests)
