@@ -25,7 +25,7 @@ func main() {
 	if len(os.Args) > 2 && os.Args[1] == clockMode {
 		if err := serveWithClock(os.Args[2], os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, "soak clock server:", err)
-			os.Exit(1)
+			os.Exit(1) // the soak that started it sees that it did not end in order
 		}
 		return
 	}
@@ -43,7 +43,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
+		os.Exit(1) // there are faults, or it could not run
 	}
 }
 

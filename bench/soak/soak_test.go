@@ -78,7 +78,7 @@ func TestDetachedMountOfAProcessIsSeen(t *testing.T) {
 	}
 	before := look()
 	fd, err := unix.OpenTree(unix.AT_FDCWD, t.TempDir(), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err == unix.EPERM && os.Geteuid() != 0 {
+	if err == unix.EPERM && os.Geteuid() != 0 && !strings.Contains(os.Getenv("AIRLOCK_REQUIRE"), "root") {
 		t.Skip("needs root to make a mount")
 	}
 	if err != nil {

@@ -51,11 +51,11 @@ func main() {
 		err = inGVisor()
 	default:
 		os.Stderr.WriteString("airlock-guest is started by airlock inside a sandbox\n")
-		os.Exit(2)
+		os.Exit(2) // started by hand: nothing is set up and nobody listens
 	}
 	if err != nil {
 		os.Stderr.WriteString("guest: " + err.Error() + "\n")
-		os.Exit(1)
+		os.Exit(1) // the host reads the line and sees the end
 	}
 }
 

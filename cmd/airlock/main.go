@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	os.Exit(run(os.Args[1:])) // run has closed all and says the code
 }
 
 // run is main without the exit, so that script tests can call it in their own process.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,16 +106,16 @@ func TestEmptyPoolMeansAColdStart(t *testing.T) {
 	})
 }
 
-// failOnce lets the next claim fail at a step.
-func failOnce(e *containertest.Env, step string) {
-	failed := false
+// failOnce lets a claim, or a packing, fail the next time it comes to a step, and tells whether it has.
+func failOnce(e *containertest.Env, step string) *atomic.Bool {
+	var failed atomic.Bool
 	e.CrashAt(func(at string) error {
-		if at == step && !failed {
-			failed = true
+		if at == step && failed.CompareAndSwap(false, true) {
 			return errCrash
 		}
 		return nil
 	})
+	return &failed
 }
 
 // The client that was told of an error asks again at once, whatever the database has made of the first try.

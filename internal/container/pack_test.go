@@ -235,22 +235,15 @@ func TestPackingThatFailedIsDoneAgain(t *testing.T) {
 		id := lasting(t, e)
 		e.Sh(t, id, "echo kept > f")
 		for _, step := range container.PackSteps {
-			failed := false
-			e.CrashAt(func(at string) error {
-				if at == step && !failed {
-					failed = true
-					return errCrash
-				}
-				return nil
-			})
+			failed := failOnce(e, step)
 			for range 3 {
 				e.Clock.Add(2 * time.Hour)
 				e.SweepIdle(t.Context())
 				_ = e.SweepPacks(t.Context()) // fails once
 			}
 			_, _ = e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: "true"}, nil, nil) // or this does
-			if out, _ := e.Sh(t, id, "cat f"); out != "kept\n" || !failed {
-				t.Errorf("%s: failed %v, the file says %q", step, failed, out)
+			if out, _ := e.Sh(t, id, "cat f"); out != "kept\n" || !failed.Load() {
+				t.Errorf("%s: failed %v, the file says %q", step, failed.Load(), out)
 			}
 		}
 	})
