@@ -25,6 +25,7 @@ import (
 // server is the built binary with the scripted model.
 type server struct {
 	url, key string
+	log      string // the file
 	cmd      *exec.Cmd
 	client   *http.Client
 }
@@ -38,7 +39,9 @@ func startServer(ctx context.Context, binary, dir, rootfs string) (*server, erro
 	}
 	images := filepath.Dir(filepath.Dir(rootfs))
 	cmd := exec.CommandContext(ctx, binary, "serve", "--listen", "127.0.0.1:0", "--data", dir, "--upstream", "script")
-	cmd.Env = append(os.Environ(), "AIRLOCK_ROOTFS="+images, "AIRLOCK_SANDBOX_ROOTFS="+filepath.Base(filepath.Dir(rootfs)))
+	cmd.Env = append(os.Environ(), "AIRLOCK_ROOTFS="+images, "AIRLOCK_SANDBOX_ROOTFS="+filepath.Base(filepath.Dir(rootfs)),
+		"AIRLOCK_SANDBOX_DRIVER=native",
+		"AIRLOCK_SANDBOX_POOL="+strconv.Itoa(poolSize), "AIRLOCK_LOG_LEVEL=debug") // for rest
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -59,8 +62,34 @@ func startServer(ctx context.Context, binary, dir, rootfs string) (*server, erro
 		said, _ := os.ReadFile(log.Name()) // for the message only
 		return nil, fmt.Errorf("the server said %q: %w: %s", line, errors.Join(err, cmd.Process.Kill(), cmd.Wait()), said)
 	}
-	s := &server{url: m[1], cmd: cmd, client: &http.Client{Timeout: 5 * time.Minute}}
+	s := &server{url: m[1], log: log.Name(), cmd: cmd, client: &http.Client{Timeout: 5 * time.Minute}}
 	return s, s.makeKey(ctx, dir)
+}
+
+// poolSize is the setting's default.
+const poolSize = 2
+
+// rest waits until the pool is full: a server that makes members shares the processors with what is measured.
+func (s *server) rest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("the pool does not fill"))
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		b, err := os.ReadFile(s.log)
+		if err != nil {
+			return err
+		}
+		log := string(b)
+		if strings.Count(log, `msg="pool member ready"`)-strings.Count(log, "pooled=true") >= poolSize {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func (s *server) makeKey(ctx context.Context, dir string) error {
@@ -143,7 +172,10 @@ func serverRows(ctx context.Context, l *lab, o options) []result {
 }
 
 // idleServer reads what the server holds and uses while nobody calls it.
-func idleServer(_ context.Context, _ *lab, s *server, _ options) ([]result, error) {
+func idleServer(ctx context.Context, _ *lab, s *server, _ options) ([]result, error) {
+	if err := s.rest(ctx); err != nil {
+		return nil, err
+	}
 	proc := filepath.Join("/proc", strconv.Itoa(s.cmd.Process.Pid))
 	before, err := cpuTicks(proc)
 	if err != nil {
@@ -186,10 +218,16 @@ func cpuTicks(proc string) (int64, error) {
 	return user + system, errors.Join(err1, err2)
 }
 
+// container has a sandbox, and the pool has its next member.
 func (s *server) container(ctx context.Context) (string, error) {
 	var made struct{ ID string }
-	err := s.call(ctx, http.MethodPost, "/airlock/v1/containers", map[string]any{}, &made)
-	return made.ID, err
+	if err := s.call(ctx, http.MethodPost, "/airlock/v1/containers", map[string]any{}, &made); err != nil {
+		return "", err
+	}
+	if err := s.call(ctx, http.MethodPost, "/airlock/v1/containers/"+made.ID+"/exec", map[string]any{"command": "true"}, nil); err != nil {
+		return "", err
+	}
+	return made.ID, s.rest(ctx)
 }
 
 // overHTTP compares `container exec` with the engine path in one loop.

@@ -337,7 +337,7 @@ func (w *world) close() error {
 		}
 	}
 	if w.disk != "" {
-		if err := unix.Unmount(w.disk, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+		if err := servertest.Unmount(w.disk); err != nil && !errors.Is(err, unix.EINVAL) {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", w.disk, err))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/server/servertest"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -207,7 +208,7 @@ func smallDisk(t *testing.T) string {
 		}
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(at, 0); err != nil {
+		if err := servertest.Unmount(at); err != nil {
 			t.Errorf("unmount: %v", errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)))
 		}
 	})

@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Leftovers lists what runs of this data folder have on the host: processes, loop devices, mounts, cgroups, folders. A
@@ -57,6 +60,25 @@ func (p *Process) Leftovers() []string {
 		found = append(found, "runtime folder "+e.Name())
 	}
 	return found
+}
+
+// Unmount waits, 30 s at most, for what keeps a disk busy after its server has ended: a child that another goroutine starts
+// has a copy of every descriptor until it runs its program, and the kernel gives a loop device's file back after its lock.
+func Unmount(dir string) error {
+	limit := time.After(30 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := unix.Unmount(dir, 0)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			return err
+		}
+	}
 }
 
 // groupWith is the first group in a list of a process's groups whose name begins so.
