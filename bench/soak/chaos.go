@@ -101,15 +101,9 @@ func killGuests(_ context.Context, w *world, rng *rand.Rand) error {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
 		}
-		w.guestKilled.Store(time.Now().UnixNano())
 		w.report.count("kill -9 of a guest")
 	}
 	return nil
-}
-
-// guestKilledLately: the answer to a request that the kill of a guest cut off may take its time.
-func (w *world) guestKilledLately() bool {
-	return time.Since(time.Unix(0, w.guestKilled.Load())) < 30*time.Second
 }
 
 // guests are the first processes of our sandboxes.

@@ -191,12 +191,7 @@ func (b *box) try(ctx context.Context, what string, request func(*servertest.Cli
 	case strings.Contains(err.Error(), "sandbox"):
 		b.w.report.count("answers that a sandbox had ended")
 	default:
-		// A sandbox that is killed while it is being made is an unknown error of the host, which clients repeat.
-		if text := b.w.why(err); b.w.guestKilledLately() && strings.Contains(text, "create sandbox") && strings.Contains(text, "guest is gone") {
-			b.w.report.count("starts cut off by the kill of a guest")
-		} else {
-			b.fault("answer", "%s: %s", what, text)
-		}
+		b.fault("answer", "%s: %s", what, b.w.why(err))
 	}
 	pause(ctx, 500*time.Millisecond)
 	return false

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,8 +36,6 @@ type world struct {
 	beside *servertest.Process
 	ticks  string // container of the neighbour
 	seen   int    // its ticks at the last look
-
-	guestKilled atomic.Int64 // when a guest was killed last, in nanoseconds
 
 	mu      sync.Mutex
 	server  *servertest.Process

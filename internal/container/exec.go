@@ -183,6 +183,9 @@ const (
 	CodeStopped     = "sandbox_stopped"
 )
 
+// CodeNotStarted says that the sandbox ended before it was there, so nothing has run.
+const CodeNotStarted = "sandbox_not_started"
+
 // GoneError says in words which of its possible ends a sandbox came to. Other errors pass unchanged.
 func GoneError(reason sandbox.ExitReason, err error) error {
 	if err == nil || !errors.Is(err, sandbox.ErrGone) {

@@ -332,12 +332,18 @@ func (l *Lease) lost(ctx context.Context) error {
 	return lostError(l.c.ID)
 }
 
-// capacity answers a full host with 529, which clients retry; other errors pass.
+// capacity answers with 529, which clients retry, what the host could not do at the moment; other errors pass.
 func capacity(err error) error {
-	if !errors.Is(err, sandbox.ErrCapacity) {
+	var e *wire.Error
+	switch {
+	case errors.Is(err, sandbox.ErrCapacity):
+		e = wire.Overloaded(5*time.Second, "There is no room for another sandbox on this server at the moment.")
+	case errors.Is(err, sandbox.ErrCutOff):
+		e = wire.Overloaded(5*time.Second, "The sandbox was ended from outside while it was started, twice. Nothing of the request "+
+			"has run; send it again.").WithCode(CodeNotStarted)
+	default:
 		return err
 	}
-	e := wire.Overloaded(5*time.Second, "There is no room for another sandbox on this server at the moment.")
 	e.Err = err
 	return e
 }

@@ -94,6 +94,29 @@ func TestHostThatCannotCarryAnotherSandboxIsNoFaultOfTheServer(t *testing.T) {
 	})
 }
 
+// killer has every sandbox end before it is there, as somebody does who kills processes of the host.
+type killer struct{ sandbox.Driver }
+
+func (killer) Create(context.Context, sandbox.Spec) (*sandbox.Sandbox, error) {
+	return nil, fmt.Errorf("create sandbox: %w: %w", sandbox.ErrCutOff, sandbox.ErrGone)
+}
+
+// Nothing of the request has run, so it can be sent again, and the answer says so.
+func TestSandboxThatIsCutOffAtItsStartIsNoFaultOfTheServer(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		box := create(t, e, container.CreateParams{})
+		kept := e.Driver
+		e.Driver = killer{kept}
+		_, err := e.Exec(t.Context(), e.Caller, box.ID, container.ExecParams{Command: "true"}, nil, nil)
+		if e := wireError(t, err, 529, container.CodeNotStarted); e.RetryAfter == 0 || e.NoRetry {
+			t.Errorf("it may be tried again: %+v", e)
+		}
+		e.Driver = kept
+		e.Sh(t, box.ID, "true")
+	})
+}
+
 // stickyDriver makes sandboxes of which one is not destroyed when it is asked to be.
 type stickyDriver struct {
 	sandbox.Driver

@@ -19,6 +19,9 @@ var (
 	// ErrCapacity: the host cannot carry another sandbox with its limits in force (ids, cgroups, loop devices, disk).
 	// Nothing was left behind; the same call may succeed later.
 	ErrCapacity = errors.New("sandbox: no capacity")
+	// ErrCutOff: what was started for a new sandbox has ended without a reason of its own, twice in a row: killed from outside,
+	// or crashed. Nothing of the caller has run and nothing was left behind; the same call may succeed later.
+	ErrCutOff = errors.New("sandbox: ended while it was made")
 	// ErrSnapshot: what was to be continued is of another build, another spec, or broken. Nothing was left behind; Create
 	// makes the sandbox without its processes.
 	ErrSnapshot = errors.New("sandbox: snapshot cannot be used")
@@ -50,7 +53,7 @@ type Driver interface {
 	// and tells the remedy.
 	Probe(ctx context.Context) (Capabilities, error)
 	// Create returns when the guest said that it is ready and every limit of the spec is in force. On any error nothing
-	// is left behind. It may be retried.
+	// is left behind. It may be retried, and tries once more by itself what was cut off (ErrCutOff).
 	Create(ctx context.Context, spec Spec) (*Sandbox, error)
 	// Sweep removes what an earlier run of the same Host left (cgroups, folders), never anything of another one.
 	Sweep(ctx context.Context) error

@@ -145,7 +145,7 @@ func gone(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed), errors.Is(err, io.ErrClosedPipe):
 		return ErrGone
 	}
-	return fmt.Errorf("%w: %v", ErrGone, err) //nolint:errorlint // the cause is text: callers match ErrGone only
+	return fmt.Errorf("%w: %w", ErrGone, err)
 }
 
 // errUnresponsive: the guest lives, but did not do what it must in time.

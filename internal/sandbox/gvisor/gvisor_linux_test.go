@@ -3,6 +3,7 @@ package gvisor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -239,5 +240,17 @@ func TestRunscIsFoundOrTheSettingIsNamed(t *testing.T) {
 	}
 	if _, err := VersionOf(t.Context(), program); err == nil || !strings.Contains(err.Error(), "something else") {
 		t.Errorf("version of another program: %v", err)
+	}
+}
+
+// Another start at once would need as much again.
+func TestStartWithoutMemoryIsNotTriedAgain(t *testing.T) {
+	d := testDriver(t)
+	spec := bareSpec(t, "little")
+	spec.Limits = spec.Limits.WithDefaults()
+	spec.Limits.MemoryBytes = 64 << 10 // no caller may ask for so little
+	_, err := d.create(t.Context(), spec)
+	if !errors.Is(err, sandbox.ErrCapacity) || errors.Is(err, sandbox.ErrCutOff) {
+		t.Errorf("with too little memory to start: %v, want ErrCapacity", err)
 	}
 }

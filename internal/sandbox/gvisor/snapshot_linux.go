@@ -185,7 +185,8 @@ func (i *instance) save(ctx context.Context, dir string) error {
 
 // Restore implements sandbox.Restorer.
 func (d *Driver) Restore(ctx context.Context, spec sandbox.Spec, dir string) (*sandbox.Sandbox, error) {
-	return d.fleet.Create(ctx, spec, func(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+	// Once: what was written may have begun to run when it was cut off.
+	return d.fleet.Once(ctx, spec, func(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
 		if err := d.check(spec, dir); err != nil {
 			return nil, fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
 		}

@@ -409,3 +409,16 @@ func TestSweepEmptiesTheInstancesFoldersOnly(t *testing.T) {
 		t.Error("a neighbour's folder is gone")
 	}
 }
+
+// Another start at once would need as much again.
+func TestStartWithoutMemoryIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	d := testDriver(t, nil)
+	spec := bareSpec(t, "little")
+	spec.Limits = spec.Limits.WithDefaults()
+	spec.Limits.MemoryBytes = 64 << 10 // no caller may ask for so little
+	_, err := d.create(t.Context(), spec)
+	if !errors.Is(err, sandbox.ErrCapacity) || errors.Is(err, sandbox.ErrCutOff) {
+		t.Errorf("with too little memory to start: %v, want ErrCapacity", err)
+	}
+}

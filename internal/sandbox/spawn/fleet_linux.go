@@ -24,9 +24,21 @@ type Fleet struct {
 	making sync.WaitGroup
 }
 
-// Create completes and checks a spec and calls create with a time limit. It fails once Close was called, and with
-// sandbox.ErrCapacity if the host has run out of something.
+// Create is Once, and once more if that was cut off: whoever kills a process of the host does not know what it was about to
+// become, and nothing of the caller has run in it. Both together have the time of one.
 func (f *Fleet) Create(ctx context.Context, spec sandbox.Spec, create func(context.Context, sandbox.Spec) (*sandbox.Sandbox, error)) (*sandbox.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, StartLimit)
+	defer cancel()
+	sb, err := f.Once(ctx, spec, create)
+	if errors.Is(err, sandbox.ErrCutOff) && ctx.Err() == nil {
+		return f.Once(ctx, spec, create)
+	}
+	return sb, err
+}
+
+// Once completes and checks a spec and calls create with a time limit. It fails once Close was called, and with
+// sandbox.ErrCapacity if the host has run out of something.
+func (f *Fleet) Once(ctx context.Context, spec sandbox.Spec, create func(context.Context, sandbox.Spec) (*sandbox.Sandbox, error)) (*sandbox.Sandbox, error) {
 	spec.Limits = spec.Limits.WithDefaults()
 	if spec.Hostname == "" {
 		spec.Hostname = "airlock"

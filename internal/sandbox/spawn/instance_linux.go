@@ -2,6 +2,7 @@ package spawn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,7 +11,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
 )
 
 // DestroyLimit is how long the kernel gets to end what it was told to kill.
@@ -159,15 +163,36 @@ func (i *Instance) kill(ctx context.Context) error {
 	return nil
 }
 
-// Abandon destroys what a failed creation has made and adds what the process last wrote.
+// Abandon destroys what a failed creation has made and says what is known of why: sandbox.ErrCutOff if the process is gone
+// without a reason, sandbox.ErrCapacity if it went for want of memory, which is the host's, because the least limit is enough
+// for a start; and what it last wrote.
 func (i *Instance) Abandon(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DestroyLimit)
 	defer cancel()
 	if err := i.Destroy(ctx); err != nil {
 		cause = fmt.Errorf("%w (and clean-up: %w)", cause, err)
+	} else if i.Proc != nil && gone(cause) {
+		why := sandbox.ErrCutOff
+		if i.oomAtExit.Load() > 0 {
+			why = sandbox.ErrCapacity
+		}
+		cause = fmt.Errorf("%w: %w", why, cause)
 	}
 	if tail := i.Stderr.Tail(); tail != "" {
 		cause = fmt.Errorf("%w; guest wrote: %s", cause, tail)
 	}
 	return cause
+}
+
+// gone tells whether the end of the other side explains a failure. One that hangs is not gone, and one that refused has said so.
+func gone(err error) bool {
+	if _, refused := errors.AsType[setup.RefusedError](err); refused || errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	for _, e := range []error{sandbox.ErrGone, unix.EPIPE, unix.ECONNRESET, unix.ESRCH} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }

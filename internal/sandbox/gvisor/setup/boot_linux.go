@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -64,7 +65,29 @@ func (l *launcher) boot(j Jail) error {
 	l.mu.Lock()
 	l.reapLocked()
 	l.mu.Unlock()
-	return b.run()
+	if err = b.run(); err != nil && l.killed() {
+		err = fmt.Errorf("%w: %w", errKilled, err)
+	}
+	return err
+}
+
+// statusWait is how long a status may take that belongs to a failure: a process lets go of its files before it can be reaped.
+const statusWait = 500 * time.Millisecond
+
+// killed tells whether a signal has ended gofer or sentry. Here is nobody who would send one, and the one that is left then
+// ends by itself.
+func (l *launcher) killed() bool {
+	limit := time.After(statusWait)
+	for {
+		select {
+		case e := <-l.ended:
+			if e.status.Signaled() {
+				return true
+			}
+		case <-limit:
+			return false
+		}
+	}
 }
 
 // open makes all descriptors.

@@ -25,8 +25,11 @@ import (
 func Launch(fd int) error {
 	runtime.LockOSThread()
 	s := setup.Socket(fd)
-	l := &launcher{waiting: map[int]chan syscall.WaitStatus{}, ended: make(chan int, 64), answered: make(chan struct{}, 1)}
+	l := &launcher{waiting: map[int]chan syscall.WaitStatus{}, ended: make(chan end, 64), answered: make(chan struct{}, 1)}
 	err := l.start(s)
+	if errors.Is(err, errKilled) {
+		return err // without an answer, as if this process had been killed: nobody has refused anything
+	}
 	if werr := setup.WriteStatus(s, err); err == nil {
 		err = werr
 	}
@@ -35,7 +38,7 @@ func Launch(fd int) error {
 	}
 	runtime.UnlockOSThread()
 	go l.serve(s)
-	pid := <-l.ended
+	end := <-l.ended
 	l.mu.Lock()
 	last := l.last
 	l.mu.Unlock()
@@ -43,7 +46,16 @@ func Launch(fd int) error {
 		<-l.answered // the sandbox ends before runsc has said how it went
 		return nil
 	}
-	return fmt.Errorf("process %d of runsc has ended", pid)
+	return fmt.Errorf("process %d of runsc has ended, status %#x", end.pid, uint32(end.status))
+}
+
+// errKilled: a process of runsc did not end by itself while it started.
+var errKilled = errors.New("killed from outside")
+
+// end is a process that nobody waits for, and how it ended.
+type end struct {
+	pid    int
+	status syscall.WaitStatus
 }
 
 // launcher owns all processes of a jail.
@@ -54,7 +66,7 @@ type launcher struct {
 	reaping bool
 	last    bool // the sandbox was told to end
 
-	ended    chan int      // processes that nobody waits for: the sandbox or its gofer
+	ended    chan end      // processes that nobody waits for: the sandbox or its gofer
 	answered chan struct{} // the order to end was answered
 	direct   *booting      // how it was started, until runsc is told; nil if runsc did it
 }
@@ -138,7 +150,7 @@ func (l *launcher) run(args []string) error {
 	status := <-done
 	switch {
 	case status.Signaled():
-		return fmt.Errorf("runsc was ended by signal %d", status.Signal())
+		return fmt.Errorf("runsc was ended by signal %d: %w", status.Signal(), errKilled)
 	case status.ExitStatus() != 0:
 		// It has said why on its stderr, which the server keeps.
 		return errors.New("runsc exited with code " + strconv.Itoa(status.ExitStatus()))
@@ -178,7 +190,7 @@ func (l *launcher) reap() {
 			continue
 		}
 		if err != nil {
-			l.ended <- 0 // no child at all: there is no sandbox
+			l.ended <- end{} // no child at all: there is no sandbox
 			return
 		}
 		l.mu.Lock()
@@ -190,7 +202,7 @@ func (l *launcher) reap() {
 			continue
 		}
 		select {
-		case l.ended <- pid:
+		case l.ended <- end{pid, status}:
 		default: // the first is enough
 		}
 	}

@@ -66,10 +66,15 @@ func ReadStatus(r io.Reader) error {
 		return fmt.Errorf("read setup status: %w", err)
 	}
 	if len(text) > 0 {
-		return fmt.Errorf("setup inside: %s", text)
+		return RefusedError(text)
 	}
 	return nil
 }
+
+// RefusedError is the reason that the program inside gave for not going on. One that was killed gives none.
+type RefusedError string
+
+func (e RefusedError) Error() string { return "setup inside: " + string(e) }
 
 // WriteStatus answers a message: nil for success.
 func WriteStatus(w io.Writer, failure error) error {
