@@ -17,6 +17,7 @@ import (
 const policy = `
 bench: sandbox sandbox/attack sandbox/drivers sandbox/rootfs
 bench/soak: server server/servertest
+scripts/rootfs: sandbox/rootfs
 cmd/airlock: claude cmd/airlock/demo sandbox sandbox/attack sandbox/drivers sandbox/host sandbox/rootfs server wire
 cmd/airlock-guest: sandbox/guest/serve sandbox/gvisor/setup sandbox/native/setup
 blob/blobtest: blob
