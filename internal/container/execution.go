@@ -33,8 +33,10 @@ const (
 	OutcomeExited   Outcome = "exited"
 	OutcomeTimedOut Outcome = "timed_out"
 	OutcomeMemory   Outcome = "out_of_memory" // the limit killed a process of it, or the sandbox
-	OutcomeCanceled Outcome = "canceled"
-	OutcomeGone     Outcome = "gone" // the sandbox ended under it
+	OutcomeCanceled Outcome = "canceled"      // whoever asked for it does not wait any more
+	// OutcomeGone: the sandbox ended under it, by a crash, from outside, or with its container or the server. Whether the
+	// call first heard of its container's end or of its sandbox's makes no difference.
+	OutcomeGone Outcome = "gone"
 )
 
 // Execution is the account of one call, as the kernel counted it.
@@ -44,7 +46,7 @@ type Execution struct {
 	Owner       tenant.Owner
 	Kind        Kind
 	Outcome     Outcome
-	ExitCode    int // -1 = none
+	ExitCode    int // -1 = none, as of every OutcomeGone
 	StartedAt   time.Time
 	Wall, CPU   time.Duration // Wall is 0 for KindBackground
 	PeakBytes   int64         // of memory, of the whole sandbox during the call
@@ -136,7 +138,7 @@ func (l *Lease) finish(e *Execution, r sandbox.Result, err error, reason sandbox
 		return
 	}
 	e.Wall, e.CPU, e.PeakBytes, e.BytesOut, e.ExitCode = r.Wall, r.CPU, r.MemoryPeak, r.Written, r.Code
-	e.Outcome = outcomeOf(r, err, reason)
+	e.Outcome = outcomeOf(r, err, reason, l.ended.Err() != nil)
 	if e.Outcome == OutcomeGone || errors.Is(err, sandbox.ErrGone) {
 		e.ExitCode = -1
 	}
@@ -151,13 +153,14 @@ func (l *Lease) finish(e *Execution, r sandbox.Result, err error, reason sandbox
 	}
 }
 
-func outcomeOf(r sandbox.Result, err error, reason sandbox.ExitReason) Outcome {
+// outcomeOf says how a call ended; ended tells that its container is being deleted, or the server stops.
+func outcomeOf(r sandbox.Result, err error, reason sandbox.ExitReason, ended bool) Outcome {
 	switch {
 	case r.OOM, err != nil && reason == sandbox.ExitOOM:
 		return OutcomeMemory
 	case r.TimedOut, err != nil && reason == sandbox.ExitTimeout:
 		return OutcomeTimedOut
-	case errors.Is(err, sandbox.ErrGone):
+	case errors.Is(err, sandbox.ErrGone), ended && (r.Canceled || err != nil):
 		return OutcomeGone
 	case r.Canceled, err != nil:
 		return OutcomeCanceled

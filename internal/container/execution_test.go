@@ -2,6 +2,7 @@ package container_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
@@ -230,17 +232,40 @@ func TestAccountOfACallWhoseContainerIsDeleted(t *testing.T) {
 			cpu += a.CPU
 			if a.Kind == container.KindExec {
 				outcome = a.Outcome
-				if a.ExitCode == 0 || a.Wall <= 0 {
+				if a.ExitCode != -1 || a.Wall <= 0 {
 					t.Errorf("account %+v", a)
 				}
 			}
 		}
-		// Which of the two is noticed first, the end of the turn or that of its sandbox, is chance.
-		told := outcome == container.OutcomeGone || outcome == container.OutcomeCanceled
-		if cpu < burnt || cpu > 100*burnt || !told {
+		if cpu < burnt || cpu > 100*burnt || outcome != container.OutcomeGone {
 			t.Errorf("%s paid, outcome %q", cpu, outcome)
 		}
 	})
+}
+
+// Which of the two a call hears of first, the end of its turn or that of its sandbox, is chance, and makes no difference.
+func TestOutcomeOfACallWhoseContainerEnds(t *testing.T) {
+	t.Parallel()
+	gone := fmt.Errorf("exec: %w", sandbox.ErrGone)
+	for name, tt := range map[string]struct {
+		r      sandbox.Result
+		err    error
+		reason sandbox.ExitReason
+		ended  bool
+		want   container.Outcome
+	}{
+		"the end of its turn first":       {r: sandbox.Result{Canceled: true}, err: context.Canceled, ended: true, want: container.OutcomeGone},
+		"the end of its sandbox first":    {err: gone, reason: sandbox.ExitDestroyed, ended: true, want: container.OutcomeGone},
+		"of its sandbox alone":            {err: gone, reason: sandbox.ExitDestroyed, want: container.OutcomeGone},
+		"it had ended before":             {ended: true, want: container.OutcomeExited},
+		"its time was over before":        {r: sandbox.Result{TimedOut: true}, ended: true, want: container.OutcomeTimedOut},
+		"nobody waits for it":             {r: sandbox.Result{Canceled: true}, err: context.Canceled, want: container.OutcomeCanceled},
+		"memory ended the sandbox before": {err: gone, reason: sandbox.ExitOOM, ended: true, want: container.OutcomeMemory},
+	} {
+		if got := container.OutcomeOf(tt.r, tt.err, tt.reason, tt.ended); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
 }
 
 func TestPeakOfMemoryIsThatOfTheCall(t *testing.T) {

@@ -41,3 +41,6 @@ func (s *Service) Executions(ctx context.Context, caller tenant.Caller, id ID) (
 
 // Book notes an execution as the end of a call does.
 func (s *Service) Book(e Execution) { s.book(e) }
+
+// OutcomeOf says how a call ended.
+var OutcomeOf = outcomeOf
