@@ -27,14 +27,14 @@
 //   - Expiry is stored, absolute, and moves only when a turn begins or ends; it never passes the maximum age.
 //   - The host opens no path inside a workspace: all file work is done by the guest.
 //
-// Goroutines: four background loops, between Start and Stop (sync, freeze, destroy; expire, finish what failed; write
-// accounts; pack); one per container that the first two work on, so that one that hangs does not stop them, and a watchdog
+// Goroutines: five background loops, between Start and Stop (sync, freeze, destroy; expire, finish what failed; write
+// accounts; end who fills a full disk; pack); one per container that the first two work on, so that one that hangs does not stop them, and a watchdog
 // that reports the first when it makes no progress; one while a start waits for memory, and one per sandbox that is ended for
 // it; one per sync of a workspace that runs, which the detaching of that workspace waits for. Close waits for all of them.
 // Close has a few that keep variables, and waits for them.
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
-// live.go the sandboxes behind containers; claim.go where a new one comes from, the pool or the driver; sync.go what makes a
+// live.go the sandboxes behind containers; filling.go what a full disk does to them; claim.go where a new one comes from, the pool or the driver; sync.go what makes a
 // turn durable; inputs.go files in; export.go files out;
 // exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs; snapshot.go
 // variables that outlive a sandbox;

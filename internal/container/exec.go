@@ -179,6 +179,7 @@ func (s *Service) inLease(ctx context.Context, caller tenant.Caller, id ID, dura
 const (
 	CodeOutOfMemory = "sandbox_out_of_memory"
 	CodeTimeout     = "sandbox_timeout"
+	CodeDiskFull    = "sandbox_disk_full"
 	CodeCrashed     = "sandbox_crashed"
 	CodeStopped     = "sandbox_stopped"
 )
@@ -198,6 +199,9 @@ func GoneError(reason sandbox.ExitReason, err error) error {
 		e.Code, e.Message = CodeOutOfMemory, "The sandbox ran out of memory and was ended."+kept
 	case sandbox.ExitTimeout:
 		e.Code, e.Message = CodeTimeout, "The command passed its time limit and could not be ended, so its sandbox was."+kept
+	case sandbox.ExitDisk:
+		e.Code = CodeDiskFull
+		e.Message = "The server's disk is full, and the sandbox was ended because it went on writing. What it wrote last may be lost." + kept
 	case sandbox.ExitProtocol:
 		e.Code, e.Message = CodeCrashed, "The sandbox broke its protocol and was ended."+kept
 	case sandbox.ExitDestroyed:

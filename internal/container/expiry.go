@@ -33,6 +33,7 @@ func (s *Service) Start(ctx context.Context) {
 	}
 	s.ends.start(ctx, every(rows, s.sweepRows))
 	s.booking.start(ctx, every(second, s.writeAccounts))
+	s.filling.start(ctx, every(min(second, fillingEvery), s.SweepFilling))
 	s.packing.start(ctx, s.runPacks)
 }
 
@@ -41,6 +42,7 @@ func (s *Service) Stop() {
 	s.loop.stop()
 	s.ends.stop()
 	s.booking.stop()
+	s.filling.stop()
 	s.packing.stop()
 }
 

@@ -38,6 +38,7 @@ type live struct {
 	hold   func()             // gives back the hold on the image
 	closed bool               // the container is being deleted: no sandbox is started any more
 	use    memoryUse
+	size   int64 // of the image when it was last looked at, in bytes
 	owner  tenant.Owner
 	// What executions account for of the sandbox's processor time since it was started, and whether the rest is booked.
 	startedAt time.Time
@@ -378,7 +379,7 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 		}
 		v.hold()
 		v.mu.Lock()
-		v.sb, v.hold, v.frozen, v.held = nil, nil, false, false
+		v.sb, v.hold, v.frozen, v.held, v.size = nil, nil, false, false, 0
 		v.mu.Unlock()
 		if s.Admission != nil {
 			s.Admission.changed()

@@ -62,6 +62,8 @@ type Service struct {
 	Admit func(ctx context.Context) error
 	// AdmitSnapshot says whether there is disk for snapshots; an error removes all of them. nil = always.
 	AdmitSnapshot func(ctx context.Context) error
+	// DiskFull says whether the disk takes no more data; sandboxes that go on writing then are ended. nil = never.
+	DiskFull func(ctx context.Context) bool
 	// AdmitNew is asked before a container is made. nil = always.
 	AdmitNew func(ctx context.Context) error
 
@@ -79,6 +81,7 @@ type Service struct {
 	loop    loop // freezes, destroys
 	ends    loop
 	booking loop
+	filling loop
 	packing loop
 	work    sync.WaitGroup // on single containers, also what a loop has left behind
 	packer  packer

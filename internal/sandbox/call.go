@@ -108,6 +108,12 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	return errors.Join(s.inst.Destroy(ctx), s.Close())
 }
 
+// End is Destroy for another reason than the owner's wish; calls under way are told. The owner destroys it all the same.
+func (s *Sandbox) End(ctx context.Context, why ExitReason) error {
+	s.fate.set(why)
+	return s.inst.Destroy(ctx)
+}
+
 // Checkpoint writes what runs inside into dir, an empty folder, and destroys the sandbox, also when it fails. No call may be
 // under way. errors.ErrUnsupported if the driver has no such thing; the sandbox then lives on.
 func (s *Sandbox) Checkpoint(ctx context.Context, dir string) error {
@@ -183,7 +189,7 @@ func (s *Sandbox) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrTimeout, ErrGone)
 	case ExitOOM:
 		return fmt.Errorf("sandbox %s: %w: %w", s.spec.ID, ErrOutOfMemory, ErrGone)
-	case ExitNone, ExitDestroyed, ExitCrash, ExitProtocol:
+	case ExitNone, ExitDestroyed, ExitCrash, ExitProtocol, ExitDisk:
 	}
 	return fmt.Errorf("sandbox %s (%s): %w: %w", s.spec.ID, reason, ErrGone, err)
 }

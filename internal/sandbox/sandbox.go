@@ -142,6 +142,7 @@ const (
 	ExitDestroyed ExitReason = "destroyed" // Destroy was called
 	ExitTimeout   ExitReason = "timeout"   // the guest missed the deadline of a command
 	ExitOOM       ExitReason = "oom"       // the memory limit ended the guest
+	ExitDisk      ExitReason = "disk"      // it went on writing on a full disk of the host
 	ExitProtocol  ExitReason = "protocol"  // the guest broke the frame rules or sent more than it was asked for
 	ExitCrash     ExitReason = "crash"     // the guest ended by itself or was killed from outside
 )

@@ -130,6 +130,7 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	p.containers.Admit = p.guard.admitSandbox
 	p.containers.AdmitNew = p.guard.admitNew
 	p.containers.AdmitSnapshot = p.guard.admitSnapshot
+	p.containers.DiskFull = p.guard.isFull
 	if !p.caps.Freeze {
 		p.containers.IdleFreeze = -1
 	}

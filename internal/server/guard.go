@@ -56,6 +56,12 @@ func (g *guard) admitSnapshot(ctx context.Context) error {
 	return err
 }
 
+// isFull says whether those who write already must stop. A disk that cannot be read stops nobody.
+func (g *guard) isFull(ctx context.Context) bool {
+	_, state, err := g.look(ctx)
+	return err == nil && state == diskFull
+}
+
 // admitWrite is asked before anything that may write.
 func (g *guard) admitWrite(ctx context.Context) error { return g.disk(ctx, diskFull) }
 

@@ -96,7 +96,7 @@ func (i *instance) start(ctx context.Context) (*guest.Conn, error) {
 	if i.Lease, err = i.d.ranges.Lease(); err != nil {
 		return nil, err
 	}
-	if i.Cgroup, err = i.d.cgroups.Create(ctx, spec.ID, hostLimits(spec.Limits)); err != nil {
+	if i.Cgroup, err = i.d.cgroups.Create(ctx, spec.ID, i.hostLimits()); err != nil {
 		return nil, err
 	}
 	if err = i.Cgroup.EndTogether(); err != nil {
@@ -117,10 +117,13 @@ func (i *instance) start(ctx context.Context) (*guest.Conn, error) {
 
 // hostLimits are those around runsc. Each thread inside is up to three outside, and a sentry that cannot make one dies:
 // the process limit proper is held inside. The start of runsc is its own work and may use every processor: held back by a
-// limit for the code it would take twice as long.
-func hostLimits(l sandbox.Limits) sandbox.Limits {
+// limit for the code it would take twice as long. In what is continued code runs before anybody could set another limit.
+func (i *instance) hostLimits() sandbox.Limits {
+	l := i.spec.Limits
 	l.Processes = 4*l.Processes + 512
-	l.CPUs = max(l.CPUs, float64(runtime.NumCPU()))
+	if i.image == "" {
+		l.CPUs = max(l.CPUs, float64(runtime.NumCPU()))
+	}
 	return l
 }
 

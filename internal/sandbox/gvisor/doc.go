@@ -25,7 +25,7 @@
 //
 // Limits are the host's cgroup around all processes of runsc. Inside it, the sentry's own control groups hold the process
 // limit, because a sentry that cannot make a thread dies. The processor limit is set when the guest is ready, before the
-// first command: the start of runsc is no code of a tenant. When the memory limit is reached the kernel kills a process of
+// first command: the start of runsc is no code of a tenant. A checkpoint has code in it and is continued under the limit. When the memory limit is reached the kernel kills a process of
 // runsc, and the sandbox ends as a whole.
 //
 // # Goroutines

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/gvisor/setup"
 )
 
@@ -106,5 +107,16 @@ func TestOwnStartHasTheWallsOfRunscAndIsForThePinnedBuildOnly(t *testing.T) {
 	}
 	if d := cmp.Diff(theirs, ours); d != "" {
 		t.Errorf("walls of runsc's own start and of ours (-theirs +ours):\n%s", d)
+	}
+}
+
+// What is continued has code in it, which runs before anybody could set another limit.
+func TestOnlyWhatIsMadeAnewMayUseEveryProcessor(t *testing.T) {
+	l := sandbox.Limits{CPUs: 0.5, Processes: 10}
+	if got := (&instance{spec: sandbox.Spec{Limits: l}}).hostLimits().CPUs; got < 1 {
+		t.Errorf("the start of runsc has %v processors", got)
+	}
+	if got := (&instance{spec: sandbox.Spec{Limits: l}, image: "checkpoint"}).hostLimits().CPUs; got != l.CPUs {
+		t.Errorf("a checkpoint is continued with %v processors, want its limit of %v", got, l.CPUs)
 	}
 }

@@ -1,0 +1,51 @@
+package container
+
+import (
+	"context"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+)
+
+// What writes is refused on a full disk before it begins, but a sandbox that runs already goes on writing into its image,
+// up to its own limit and past what the host has. A host without any room refuses the writes of all images alike, most of
+// them after the code that made them was told that they are done. So from there on whoever still makes his image grow loses
+// his sandbox, and the others keep what they wrote.
+
+const (
+	// fillingEvery is how often images are looked at. What is left of a disk that counts as full has to last as long.
+	fillingEvery = 250 * time.Millisecond
+	// fillingBytes is what an image may grow in that time on a full disk: a log goes on, a download does not.
+	fillingBytes = 1 << 20
+)
+
+// SweepFilling is one look at the images of running sandboxes: while the disk is full, those that have grown since the last
+// look lose theirs. The background loop calls it.
+func (s *Service) SweepFilling(ctx context.Context) {
+	if s.DiskFull == nil {
+		return
+	}
+	full := s.DiskFull(ctx)
+	some(closers, s.snapshot(), func(v *live) {
+		sb := v.sandbox()
+		if sb == nil || ended(sb) {
+			return
+		}
+		size := s.Workspaces.Size(string(v.id))
+		if before := v.grown(size); !full || before == 0 || size-before < fillingBytes {
+			return
+		}
+		s.log().WarnContext(ctx, "sandbox ended that fills the disk", "container_id", v.id, "size_bytes", size)
+		if err := sb.End(ctx, sandbox.ExitDisk); err != nil {
+			s.log().ErrorContext(ctx, "end sandbox that fills the disk", "container_id", v.id, "error", err)
+		}
+	})
+}
+
+// grown notes the size of the image and gives the one noted before; 0 if there was none.
+func (v *live) grown(size int64) (before int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before, v.size = v.size, size
+	return before
+}
