@@ -31,13 +31,14 @@ messages: claude codeexec container file tenant upstream wire
 sandbox: sandbox/guest
 sandbox/drivers: sandbox sandbox/gvisor sandbox/native
 sandbox/guest/serve: sandbox/guest sandbox/guest/python
-sandbox/gvisor: sandbox sandbox/guest sandbox/guest/bin sandbox/gvisor/setup sandbox/native sandbox/native/setup sandbox/spawn
-sandbox/gvisor/setup: sandbox/native/setup
+sandbox/gvisor: sandbox sandbox/guest sandbox/guest/bin sandbox/gvisor/setup sandbox/seccomp sandbox/spawn sandbox/walls
+sandbox/gvisor/setup: sandbox/walls
 sandbox/host: sandbox sandbox/guest/bin sandbox/gvisor sandbox/rootfs
-sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup sandbox/spawn
+sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup sandbox/seccomp sandbox/spawn sandbox/walls
+sandbox/native/setup: sandbox/walls
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
-sandbox/spawn: sandbox sandbox/native/setup
+sandbox/spawn: sandbox sandbox/walls
 server: blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
 tenant: db wire
 upstream: claude upstream/script wire

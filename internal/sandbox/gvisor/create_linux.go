@@ -16,8 +16,8 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/gvisor/setup"
-	native "github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // carried are the capabilities that runsc has inside the jail's user namespace, over leased ids: to make the namespaces
@@ -184,7 +184,7 @@ type stream struct {
 // Read is called by the connection's one reader.
 func (s *stream) Read(p []byte) (int, error) {
 	if !s.confined {
-		if err := native.ReadStatus(s.out); err != nil {
+		if err := walls.ReadStatus(s.out); err != nil {
 			return 0, err
 		}
 		s.confined = true
@@ -241,7 +241,7 @@ func (i *instance) confine(rw *stream) error {
 		rw.confined = true // it was, before it was written
 		return nil
 	}
-	inside, err := native.Encode(setup.Inside{
+	inside, err := walls.Encode(setup.Inside{
 		Seccomp: i.d.filter, Processes: i.spec.Limits.Processes, Shm: spawn.Shm(i.spec.Limits),
 	})
 	if err != nil {
@@ -306,7 +306,7 @@ func (d *Driver) command(args ...string) []string {
 
 // send gives the launcher a message with mounts.
 func (i *instance) send(v any, fds []int) error {
-	message, err := native.Encode(v)
+	message, err := walls.Encode(v)
 	if err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ func (i *instance) answer(within time.Duration) error {
 	if err := i.control.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
-	return native.ReadStatus(i.control)
+	return walls.ReadStatus(i.control)
 }
 
 // Destroy implements sandbox.Instance.
@@ -339,9 +339,9 @@ func (i *instance) Destroy(ctx context.Context) error {
 	return err
 }
 
-func scratch(spec sandbox.Spec) *native.Tmpfs {
+func scratch(spec sandbox.Spec) *walls.Tmpfs {
 	if spec.Workspace != nil {
 		return nil
 	}
-	return &native.Tmpfs{Bytes: spec.Limits.DiskBytes, Inodes: spec.Limits.Inodes}
+	return &walls.Tmpfs{Bytes: spec.Limits.DiskBytes, Inodes: spec.Limits.Inodes}
 }

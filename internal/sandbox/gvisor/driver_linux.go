@@ -12,9 +12,9 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/bin"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/seccomp"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // Options of New.
@@ -74,7 +74,7 @@ func (d *Driver) prepare(runsc string) (err error) {
 	if d.ranges, err = sandbox.NewRanges(d.host); err != nil {
 		return err
 	}
-	if d.filter, err = native.HostFilter(); err != nil {
+	if d.filter, err = seccomp.Host(); err != nil {
 		return err
 	}
 	if d.guest, err = bin.Open(); err != nil {
@@ -93,7 +93,7 @@ func (d *Driver) copyGuest() error {
 	if err != nil {
 		return fmt.Errorf("copy guest program: %w", err)
 	}
-	fd, err := setup.NewTmpfs(setup.Tmpfs{Bytes: info.Size() + 1<<20, Inodes: 4}, "0755", 0)
+	fd, err := walls.NewTmpfs(walls.Tmpfs{Bytes: info.Size() + 1<<20, Inodes: 4}, "0755", 0)
 	if err != nil {
 		return fmt.Errorf("copy guest program: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // carried are the capabilities, in the new user namespace, that the guest needs until it is confined.
@@ -113,7 +114,7 @@ type stream struct {
 // Read is called by the connection's one reader.
 func (s *stream) Read(p []byte) (int, error) {
 	if !s.confined {
-		if err := setup.ReadStatus(s.UnixConn); err != nil {
+		if err := walls.ReadStatus(s.UnixConn); err != nil {
 			return 0, err
 		}
 		s.confined = true
@@ -162,9 +163,9 @@ func (i *instance) confine(sock *net.UnixConn, spec sandbox.Spec) error {
 	return nil
 }
 
-func scratch(spec sandbox.Spec) *setup.Tmpfs {
+func scratch(spec sandbox.Spec) *walls.Tmpfs {
 	if spec.Workspace != nil {
 		return nil
 	}
-	return &setup.Tmpfs{Bytes: spec.Limits.DiskBytes, Inodes: spec.Limits.Inodes}
+	return &walls.Tmpfs{Bytes: spec.Limits.DiskBytes, Inodes: spec.Limits.Inodes}
 }

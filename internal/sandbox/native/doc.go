@@ -30,5 +30,5 @@
 // # Files
 //
 // driver_linux.go the driver; create_linux.go the left-hand side above; mount_linux.go what the child gets to see;
-// probe_linux.go the self-test; seccomp.go the filter, seccomp_args.go its rules on arguments, seccomp_table.go its lists.
+// probe_linux.go the self-test.
 package native

@@ -7,6 +7,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/bin"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/seccomp"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/spawn"
 )
 
@@ -45,7 +46,7 @@ func (d *Driver) prepare() (err error) {
 	if d.ranges, err = sandbox.NewRanges(d.host); err != nil {
 		return err
 	}
-	if d.filter, err = HostFilter(); err != nil {
+	if d.filter, err = seccomp.Host(); err != nil {
 		return err
 	}
 	d.guest, err = bin.Open()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 func TestOnlyWhatWasCutOffIsTriedOnceMore(t *testing.T) {
@@ -24,7 +24,7 @@ func TestOnlyWhatWasCutOffIsTriedOnceMore(t *testing.T) {
 		"made":                {errs: []error{nil}},
 		"cut off once":        {errs: []error{sandbox.ErrCutOff, nil}},
 		"cut off twice":       {errs: []error{sandbox.ErrCutOff, sandbox.ErrCutOff}, want: sandbox.ErrCutOff},
-		"refused":             {errs: []error{setup.RefusedError("no /proc")}, want: setup.RefusedError("no /proc")},
+		"refused":             {errs: []error{walls.RefusedError("no /proc")}, want: walls.RefusedError("no /proc")},
 		"no room":             {errs: []error{unix.ENOSPC}, want: sandbox.ErrCapacity},
 		"gone by memory":      {errs: []error{sandbox.ErrGone}, want: sandbox.ErrGone},
 		"cut off, then no id": {errs: []error{sandbox.ErrCutOff, sandbox.ErrCapacity}, want: sandbox.ErrCapacity},
@@ -72,8 +72,8 @@ func TestEndOfTheOtherSideIsToldFromItsRefusal(t *testing.T) {
 		{fmt.Errorf("%w: %w", sandbox.ErrGone, unix.ECONNRESET), true},
 		{fmt.Errorf("send setup: %w", unix.EPIPE), true},
 		{fmt.Errorf("join cgroups: %w", unix.ESRCH), true},
-		{fmt.Errorf("%w: %w", sandbox.ErrGone, setup.RefusedError("mount /proc")), false},
-		{errors.Join(sandbox.ErrGone, setup.RefusedError("runsc exited with code 128")), false},
+		{fmt.Errorf("%w: %w", sandbox.ErrGone, walls.RefusedError("mount /proc")), false},
+		{errors.Join(sandbox.ErrGone, walls.RefusedError("runsc exited with code 128")), false},
 		{fmt.Errorf("%w: no answer: %w", sandbox.ErrGone, os.ErrDeadlineExceeded), false},
 		{fmt.Errorf("clone /rootfs: %w", unix.ENOENT), false},
 		{context.DeadlineExceeded, false},

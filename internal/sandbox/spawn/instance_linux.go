@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // DestroyLimit is how long the kernel gets to end what it was told to kill.
@@ -186,7 +186,7 @@ func (i *Instance) Abandon(ctx context.Context, cause error) error {
 
 // gone tells whether the end of the other side explains a failure. One that hangs is not gone, and one that refused has said so.
 func gone(err error) bool {
-	if _, refused := errors.AsType[setup.RefusedError](err); refused || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, refused := errors.AsType[walls.RefusedError](err); refused || errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
 	}
 	for _, e := range []error{sandbox.ErrGone, unix.EPIPE, unix.ECONNRESET, unix.ESRCH} {

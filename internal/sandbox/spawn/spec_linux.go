@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // Environment is what commands inside see beside the guest's own variables. Numeric libraries size themselves by the
@@ -63,6 +63,6 @@ func UnixConn(fd int) (*net.UnixConn, error) {
 }
 
 // Shm is the size of /dev/shm. It is charged to the memory limit; its own size only keeps one mistake from taking all of it.
-func Shm(l sandbox.Limits) setup.Tmpfs {
-	return setup.Tmpfs{Bytes: l.MemoryBytes / 2, Inodes: min(l.Inodes, 16384)}
+func Shm(l sandbox.Limits) walls.Tmpfs {
+	return walls.Tmpfs{Bytes: l.MemoryBytes / 2, Inodes: min(l.Inodes, 16384)}
 }

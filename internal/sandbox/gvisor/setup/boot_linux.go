@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // controlSocket is where the sentry is told what to do, and where `runsc checkpoint` looks for it.
@@ -203,7 +203,7 @@ func (p *program) start(ids int) (pid int, err error) {
 
 // run waits for the sentry and has it start the guest.
 func (b *booting) run() error {
-	n, err := setup.Socket(b.readyOut).Read(make([]byte, 1))
+	n, err := walls.Socket(b.readyOut).Read(make([]byte, 1))
 	_ = unix.Close(b.readyOut) // it was read
 	if n != 1 {
 		return fmt.Errorf("the sentry has ended at its start: %w", err)
@@ -216,7 +216,7 @@ func (b *booting) run() error {
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: controlSocket}); err != nil {
 		return fmt.Errorf("call sentry: %w", err)
 	}
-	s := setup.Socket(fd)
+	s := walls.Socket(fd)
 	if err := call(s, setNetwork, json.RawMessage(loopback)); err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (b *booting) run() error {
 }
 
 // call asks the sentry for something and waits for its answer.
-func call(s setup.Socket, method string, arg any) error {
+func call(s walls.Socket, method string, arg any) error {
 	text, err := json.Marshal(map[string]any{"method": method, "arg": arg})
 	if err == nil {
 		_, err = s.Write(text)

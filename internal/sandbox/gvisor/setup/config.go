@@ -1,7 +1,7 @@
 package setup
 
 import (
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // Where things lie in the jail in which runsc runs.
@@ -32,7 +32,7 @@ type Jail struct {
 	// Mounts are attached at these paths of the jail, in this order.
 	Mounts []string
 	// Scratch, if set, is a tmpfs that stands in for the workspace.
-	Scratch *setup.Tmpfs
+	Scratch *walls.Tmpfs
 	// Memory is how much the sandbox believes to have, in bytes.
 	Memory int64
 	// Bundle is the config.json of the sandbox.
@@ -70,5 +70,5 @@ type Inside struct {
 	// Processes bounds the processes and threads of the code.
 	Processes int
 	// Shm is /dev/shm.
-	Shm setup.Tmpfs
+	Shm walls.Tmpfs
 }

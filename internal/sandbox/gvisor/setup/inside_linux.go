@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // GuestFolder is where the guest program lies inside. Code may look and may not write.
@@ -23,18 +23,18 @@ const GuestFolder = "/dev/airlock"
 func Confine() (group *os.File, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	group, err = confine(setup.Socket(0))
-	if werr := setup.WriteStatus(setup.Socket(1), err); err == nil {
+	group, err = confine(walls.Socket(0))
+	if werr := walls.WriteStatus(walls.Socket(1), err); err == nil {
 		err = werr
 	}
 	return group, err
 }
 
-func confine(s setup.Socket) (*os.File, error) {
+func confine(s walls.Socket) (*os.File, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("set dumpable: %w", err)
 	}
-	body, err := setup.ReadFrame(s)
+	body, err := walls.ReadFrame(s)
 	if err != nil {
 		return nil, fmt.Errorf("read setup: %w", err)
 	}
@@ -51,10 +51,10 @@ func confine(s setup.Socket) (*os.File, error) {
 		err = emptyBoundingSet()
 	}
 	if err == nil {
-		err = setup.DropCapabilities()
+		err = walls.DropCapabilities()
 	}
 	if err == nil {
-		err = setup.LoadFilter(c.Seccomp)
+		err = walls.LoadFilter(c.Seccomp)
 	}
 	if err != nil {
 		return nil, errors.Join(err, group.Close())
@@ -82,7 +82,7 @@ func limitProcesses(most int) (group *os.File, err error) {
 
 // tidyMounts makes the file tree what it is in the native driver. runsc adds /sys and device nodes that nobody asked for,
 // and knows no limit on the files of a tmpfs in its configuration.
-func tidyMounts(shm setup.Tmpfs) error {
+func tidyMounts(shm walls.Tmpfs) error {
 	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("unmount /sys: %w", err)
 	}

@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // jailSize bounds what runsc may write into its own root: state files and sockets.
-var jailSize = setup.Tmpfs{Bytes: 4 << 20, Inodes: 256}
+var jailSize = walls.Tmpfs{Bytes: 4 << 20, Inodes: 256}
 
 // wholeProc is a /proc that nothing covers: the kernel gives runsc's processes one of their own only while they see such a
 // one somewhere.
@@ -29,16 +29,16 @@ func build(j Jail, fds []int) error {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	// The kernel gives a new /proc only while a fully visible one is mounted, hence before the old root goes.
-	proc, err := setup.NewMount("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	proc, err := walls.NewMount("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return fmt.Errorf("a new /proc is refused, which happens where the host's own /proc is masked "+
 			"(run the outer container with unmasked paths): %w", err)
 	}
-	root, err := setup.NewTmpfs(jailSize, "0755", 0)
+	root, err := walls.NewTmpfs(jailSize, "0755", 0)
 	if err != nil {
 		return err
 	}
-	if err := setup.Pivot(root); err != nil {
+	if err := walls.Pivot(root); err != nil {
 		return err
 	}
 	for _, dir := range folders {
@@ -59,7 +59,7 @@ func build(j Jail, fds []int) error {
 		return err
 	}
 	if j.Scratch != nil {
-		if err := setup.MountScratch(*j.Scratch, Disk); err != nil {
+		if err := walls.MountScratch(*j.Scratch, Disk); err != nil {
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func mountProc(proc int, memory int64) error {
 	if err != nil {
 		return fmt.Errorf("clone /proc: %w", err)
 	}
-	if err := errors.Join(setup.Attach(proc, wholeProc), setup.Attach(covered, "/proc")); err != nil {
+	if err := errors.Join(walls.Attach(proc, wholeProc), walls.Attach(covered, "/proc")); err != nil {
 		return err
 	}
 	const file = "/meminfo"
@@ -91,11 +91,11 @@ func mountProc(proc int, memory int64) error {
 // mountPoint makes a place for the guest program in the root file system, which has none: the gofer mounts it there. What
 // code sees at /dev is the sentry's own.
 func mountPoint() error {
-	dev, err := setup.NewTmpfs(setup.Tmpfs{Bytes: 4096, Inodes: 4}, "0755", 0)
+	dev, err := walls.NewTmpfs(walls.Tmpfs{Bytes: 4096, Inodes: 4}, "0755", 0)
 	if err != nil {
 		return err
 	}
-	if err := setup.Attach(dev, RootFS+"/dev"); err != nil {
+	if err := walls.Attach(dev, RootFS+"/dev"); err != nil {
 		return err
 	}
 	return os.Mkdir(RootFS+GuestFolder, 0o755)
@@ -106,7 +106,7 @@ func attachAll(targets []string, fds []int) error {
 		return fmt.Errorf("got %d mounts, want %d", len(fds), len(targets))
 	}
 	for i, fd := range fds {
-		if err := setup.Attach(fd, targets[i]); err != nil {
+		if err := walls.Attach(fd, targets[i]); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/airlock-sandbox/airlock/internal/sandbox/native/setup"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // Launch is the launcher. It must run on the main thread, as the first process of fresh namespaces, before the program has
@@ -24,13 +24,13 @@ import (
 // empty root, a system call filter and, around the gofer, a network namespace of its own.
 func Launch(fd int) error {
 	runtime.LockOSThread()
-	s := setup.Socket(fd)
+	s := walls.Socket(fd)
 	l := &launcher{waiting: map[int]chan syscall.WaitStatus{}, ended: make(chan end, 64), answered: make(chan struct{}, 1)}
 	err := l.start(s)
 	if errors.Is(err, errKilled) {
 		return err // without an answer, as if this process had been killed: nobody has refused anything
 	}
-	if werr := setup.WriteStatus(s, err); err == nil {
+	if werr := walls.WriteStatus(s, err); err == nil {
 		err = werr
 	}
 	if err != nil {
@@ -71,7 +71,7 @@ type launcher struct {
 	direct   *booting      // how it was started, until runsc is told; nil if runsc did it
 }
 
-func (l *launcher) start(s setup.Socket) error {
+func (l *launcher) start(s walls.Socket) error {
 	if err := unix.CloseRange(uint(s)+1, ^uint(0), 0); err != nil {
 		return fmt.Errorf("close inherited files: %w", err)
 	}
@@ -84,16 +84,16 @@ func (l *launcher) start(s setup.Socket) error {
 	if err != nil {
 		return err
 	}
-	if err := setup.KeepCores(); err != nil {
+	if err := walls.KeepCores(); err != nil {
 		return fmt.Errorf("cores: %w", err)
 	}
-	if err := setup.BecomeRoot(); err != nil {
+	if err := walls.BecomeRoot(); err != nil {
 		return fmt.Errorf("ids: %w", err)
 	}
 	if err := build(j, fds); err != nil {
 		return err
 	}
-	if err := setup.SetRlimits(j.Rlimits); err != nil {
+	if err := walls.SetRlimits(j.Rlimits); err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
 	if j.Direct != nil {
@@ -103,7 +103,7 @@ func (l *launcher) start(s setup.Socket) error {
 }
 
 // serve obeys orders until the server hangs up.
-func (l *launcher) serve(s setup.Socket) {
+func (l *launcher) serve(s walls.Socket) {
 	for {
 		var o Order
 		fds, err := s.Receive(&o)
@@ -113,7 +113,7 @@ func (l *launcher) serve(s setup.Socket) {
 		if err == nil {
 			err = l.obey(o, fds)
 		}
-		if setup.WriteStatus(s, err) != nil {
+		if walls.WriteStatus(s, err) != nil {
 			os.Exit(1)
 		}
 		if o.Last {

@@ -1,12 +1,6 @@
 package setup
 
-import (
-	"encoding/binary"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-)
+import "github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 
 // Config is all that the process inside is told. It arrives over the socket and never in arguments or environment, which
 // the code inside could read through /proc.
@@ -16,87 +10,19 @@ type Config struct {
 	// message in the same order.
 	Mounts []string
 	// Scratch, if set, is a tmpfs that stands in for the workspace.
-	Scratch *Tmpfs
+	Scratch *walls.Tmpfs
 	// Shm is /dev/shm.
-	Shm Tmpfs
+	Shm walls.Tmpfs
 	// Limits of every process, in the order resource, soft, hard.
 	Rlimits [][3]uint64
 	// Seccomp is the assembled program, eight bytes an instruction.
 	Seccomp []byte
 }
 
-// Tmpfs is the size of one tmpfs. Both limits are always set: without nr_inodes empty files are free.
-type Tmpfs struct {
-	Bytes  int64
-	Inodes int64
-}
-
-// maxMessage bounds what either side reads before it trusts anything.
-const maxMessage = 256 << 10
-
-// maxMounts bounds the descriptors that travel with one message.
-const maxMounts = 16
-
-var errTooLong = errors.New("setup message is too long")
-
 // Encode is the message as it goes over the socket.
 func (c Config) Encode() ([]byte, error) {
-	if len(c.Mounts) > maxMounts {
-		return nil, errTooLong
+	if len(c.Mounts) > walls.MaxMounts {
+		return nil, walls.ErrTooLong
 	}
-	return Encode(c)
-}
-
-// Encode makes a message of anything that JSON can carry.
-func Encode(v any) ([]byte, error) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode setup: %w", err)
-	}
-	if len(body) > maxMessage {
-		return nil, errTooLong
-	}
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
-}
-
-// ReadStatus reads the answer to a Config: nil when the process is confined, else what went wrong inside.
-func ReadStatus(r io.Reader) error {
-	text, err := ReadFrame(r)
-	if err != nil {
-		return fmt.Errorf("read setup status: %w", err)
-	}
-	if len(text) > 0 {
-		return RefusedError(text)
-	}
-	return nil
-}
-
-// RefusedError is the reason that the program inside gave for not going on. One that was killed gives none.
-type RefusedError string
-
-func (e RefusedError) Error() string { return "setup inside: " + string(e) }
-
-// WriteStatus answers a message: nil for success.
-func WriteStatus(w io.Writer, failure error) error {
-	var text string
-	if failure != nil {
-		text = failure.Error()
-	}
-	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
-	return err
-}
-
-// ReadFrame reads one frame and not a byte more: what follows belongs to the guest's own protocol.
-func ReadFrame(r io.Reader) ([]byte, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(head[:])
-	if n > maxMessage {
-		return nil, errTooLong
-	}
-	body := make([]byte, n)
-	_, err := io.ReadFull(r, body)
-	return body, err
+	return walls.Encode(c)
 }

@@ -1,13 +1,12 @@
 package setup
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox/walls"
 )
 
 // Run turns the calling process, which must be the first one of fresh namespaces, into a confined one. It must run on the
@@ -23,15 +22,15 @@ import (
 func Run(fd int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s := Socket(fd)
+	s := walls.Socket(fd)
 	err := confine(s)
-	if werr := WriteStatus(s, err); err == nil {
+	if werr := walls.WriteStatus(s, err); err == nil {
 		err = werr
 	}
 	return err
 }
 
-func confine(s Socket) error {
+func confine(s walls.Socket) error {
 	// Whatever the server leaked by mistake ends here, before anything else runs.
 	if err := unix.CloseRange(uint(s)+1, ^uint(0), 0); err != nil {
 		return fmt.Errorf("close inherited files: %w", err)
@@ -52,14 +51,14 @@ func confine(s Socket) error {
 		name string
 		run  func() error
 	}{
-		{"cores", KeepCores},
-		{"ids", BecomeRoot},
+		{"cores", walls.KeepCores},
+		{"ids", walls.BecomeRoot},
 		{"mounts", func() error { return mountAll(c, fds) }},
 		{"host name", func() error { return unix.Sethostname([]byte(c.Hostname)) }},
 		{"loopback", loopbackUp},
-		{"limits", func() error { return SetRlimits(c.Rlimits) }},
-		{"capabilities", DropCapabilities},
-		{"seccomp", func() error { return LoadFilter(c.Seccomp) }},
+		{"limits", func() error { return walls.SetRlimits(c.Rlimits) }},
+		{"capabilities", walls.DropCapabilities},
+		{"seccomp", func() error { return walls.LoadFilter(c.Seccomp) }},
 	}
 	for _, step := range steps {
 		if err := step.run(); err != nil {
@@ -69,79 +68,17 @@ func confine(s Socket) error {
 	return nil
 }
 
-// Socket is a blocking stream socket read by plain system calls: the runtime's poller would open descriptors of its own.
-type Socket int
-
-func (s Socket) Write(p []byte) (int, error) { return unix.Write(int(s), p) }
-
-func (s Socket) Read(p []byte) (int, error) {
-	for {
-		n, err := unix.Read(int(s), p)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if n == 0 && err == nil {
-			err = io.EOF
-		}
-		return max(n, 0), err
-	}
-}
-
-// Receive reads one message into v; its first byte carries the descriptors that are returned.
-func (s Socket) Receive(v any) ([]int, error) {
-	var head [1]byte
-	oob := make([]byte, unix.CmsgSpace(4*maxMounts))
-	n, oobn, err := s.receive(head[:], oob)
+// loopbackUp makes 127.0.0.1 and ::1 work; there is no other device.
+func loopbackUp() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("receive setup: %w", err)
+		return err
 	}
-	body, err := ReadFrame(io.MultiReader(&once{head[:n]}, s))
+	defer func() { _ = unix.Close(s) }() // nothing was sent over it
+	req, err := unix.NewIfreq("lo")
 	if err != nil {
-		return nil, fmt.Errorf("receive setup: %w", err)
+		return err
 	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return nil, fmt.Errorf("decode setup: %w", err)
-	}
-	return rights(oob[:oobn])
-}
-
-func (s Socket) receive(p, oob []byte) (n, oobn int, err error) {
-	for {
-		n, oobn, _, _, err = unix.Recvmsg(int(s), p, oob, unix.MSG_CMSG_CLOEXEC)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if n == 0 && err == nil {
-			err = io.EOF
-		}
-		return n, oobn, err
-	}
-}
-
-func rights(oob []byte) ([]int, error) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("control message: %w", err)
-	}
-	var fds []int
-	for _, m := range messages {
-		got, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			return nil, fmt.Errorf("control message: %w", err)
-		}
-		fds = append(fds, got...)
-	}
-	return fds, nil
-}
-
-// once is a reader of bytes that have been read already.
-type once struct{ p []byte }
-
-func (o *once) Read(p []byte) (int, error) {
-	if len(o.p) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, o.p)
-	o.p = o.p[n:]
-	return n, nil
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
 }

@@ -1,4 +1,4 @@
-package native
+package seccomp
 
 import (
 	"encoding/binary"
@@ -77,8 +77,8 @@ func filter(goarch string) ([]byte, error) {
 	return encode(prog)
 }
 
-// HostFilter is the program for the machine this runs on.
-func HostFilter() ([]byte, error) { return filter(runtime.GOARCH) }
+// Host is the program for the machine this runs on.
+func Host() ([]byte, error) { return filter(runtime.GOARCH) }
 
 func archInfo(goarch string) (*arch.Info, error) {
 	switch goarch {

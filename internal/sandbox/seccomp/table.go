@@ -1,4 +1,4 @@
-package native
+package seccomp
 
 // allowed are the system calls that code may make, whatever the arguments: the list that Docker uses (moby/profiles) without
 // what is in refused or conditional. It must carry a shell, Python with its numeric libraries, Node, LibreOffice and git.

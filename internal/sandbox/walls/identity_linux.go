@@ -1,4 +1,4 @@
-package setup
+package walls
 
 import (
 	"errors"
@@ -88,19 +88,4 @@ func SetRlimits(limits [][3]uint64) error {
 		}
 	}
 	return nil
-}
-
-// loopbackUp makes 127.0.0.1 and ::1 work; there is no other device.
-func loopbackUp() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(s) }() // nothing was sent over it
-	req, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
 }
