@@ -8,7 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,10 +35,11 @@ type instance struct {
 	image string // folder of the checkpoint that it continues; empty = none
 
 	control *net.UnixConn // orders to the launcher
-	greeted bool          // the launcher's first answer was read
 
-	conn   *guest.Conn
-	thawed atomic.Bool // since it was frozen for the last time
+	orders  sync.Mutex // guards the fields below, and what is sent and read
+	greeted bool       // the launcher's first answer was read
+	paused  bool       // by the last order of that kind
+	owed    int        // answers to such orders that were not waited for long enough
 }
 
 // create makes one sandbox. What is expensive on our side runs while the launcher's runtime starts.
@@ -66,27 +67,55 @@ func (d *Driver) open(ctx context.Context, spec sandbox.Spec, image string) (*sa
 		}
 		return nil, i.Abandon(ctx, err)
 	}
-	i.conn = conn
 	return sandbox.New(spec, conn, i), nil
 }
 
-// spendLimit bounds the command that spend runs.
-const spendLimit = 2 * time.Second
+// pauseLimit is how long the sentry may take to stop or continue what runs inside, beside the caller's own limit.
+const pauseLimit = 10 * time.Second
 
-// SetFrozen implements sandbox.Instance. A sentry keeps a process ready for the next one inside, and one that was frozen
-// twice while it waited kills what it becomes. So it is spent between two freezes.
+// SetFrozen implements sandbox.Instance. The sentry stops what runs inside. The host's freezer would stop the sentry and the
+// processes that it lends to those inside, and of these the idle ones do not survive that twice: whatever got one of them
+// next would be killed.
 func (i *instance) SetFrozen(ctx context.Context, frozen bool) error {
-	if frozen && i.thawed.Swap(false) {
-		spend, cancel := context.WithTimeout(ctx, spendLimit)
-		// How it ends does not matter; a sandbox that has ended says so by itself.
-		_, _ = i.conn.Exec(spend, guest.Command{Argv: []string{"/bin/true"}})
-		cancel()
+	i.orders.Lock()
+	defer i.orders.Unlock()
+	err := i.greet()
+	if err == nil && i.paused != frozen {
+		call := setup.Resume
+		if frozen {
+			call = setup.Pause
+		}
+		// Sent once each: the sentry counts them.
+		if err = i.send(setup.Order{Call: call}, nil); err == nil {
+			i.paused, i.owed = frozen, i.owed+1
+		}
 	}
-	err := i.Instance.SetFrozen(ctx, frozen)
-	if !frozen && err == nil {
-		i.thawed.Store(true)
+	for err == nil && i.owed > 0 {
+		if err = i.answer(within(ctx, pauseLimit)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			i.owed--
+		}
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("freeze sandbox %s: %w", i.ID, err)
+	}
+	return nil
+}
+
+// greet reads the launcher's first answer, once.
+func (i *instance) greet() error {
+	if i.greeted {
+		return nil
+	}
+	i.greeted = true
+	return i.answer(reasonWait)
+}
+
+// within is a limit that does not outlast the caller's own.
+func within(ctx context.Context, limit time.Duration) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(limit, time.Until(deadline))
+	}
+	return limit
 }
 
 // start takes the resources in the order in which Abandon gives them back.

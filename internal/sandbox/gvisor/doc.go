@@ -23,6 +23,8 @@
 // everything inside, and the last process takes all mounts with it, runsc's own included. Nothing is written to the host
 // but cgroups, so a sweep has nothing of runsc to look for.
 //
+// A frozen sandbox is stopped by its sentry, not by the host's freezer, which does not know what it stops there.
+//
 // Limits are the host's cgroup around all processes of runsc. Inside it, the sentry's own control groups hold the process
 // limit, because a sentry that cannot make a thread dies. The processor limit is set when the guest is ready, before the
 // first command: the start of runsc is no code of a tenant. A checkpoint has code in it and is continued under the limit. When the memory limit is reached the kernel kills a process of

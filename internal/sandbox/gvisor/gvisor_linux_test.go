@@ -254,3 +254,27 @@ func TestStartWithoutMemoryIsNotTriedAgain(t *testing.T) {
 		t.Errorf("with too little memory to start: %v, want ErrCapacity", err)
 	}
 }
+
+// An answer that came too late is not taken for that of the next order.
+func TestFreezeThatNobodyWaitedForCanBeUndone(t *testing.T) {
+	d := testDriver(t)
+	sb, err := d.Create(t.Context(), bareSpec(t, "late"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for range 2 {
+		if err := sb.Freeze(late); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("freeze without any time: %v", err)
+		}
+	}
+	for range 2 {
+		if err := errors.Join(sb.Thaw(t.Context()), sb.Ping(t.Context())); err != nil {
+			t.Errorf("thaw after that: %v", err)
+		}
+	}
+	if err := errors.Join(sb.Freeze(t.Context()), sb.Thaw(t.Context()), sb.Ping(t.Context())); err != nil {
+		t.Error(err)
+	}
+}

@@ -163,11 +163,10 @@ func (i *instance) save(ctx context.Context, dir string) error {
 	if err := m.Add(setup.NewImage, image, err); err != nil {
 		return err
 	}
-	if !i.greeted {
-		i.greeted = true
-		if err := i.answer(reasonWait); err != nil {
-			return err
-		}
+	i.orders.Lock()
+	defer i.orders.Unlock()
+	if err := i.greet(); err != nil {
+		return err
 	}
 	order := setup.Order{
 		Mounts: m.Targets, Last: true,
@@ -176,11 +175,7 @@ func (i *instance) save(ctx context.Context, dir string) error {
 	if err := i.send(order, m.FDs); err != nil {
 		return err
 	}
-	limit := snapshotLimit
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(deadline))
-	}
-	return i.answer(limit)
+	return i.answer(within(ctx, snapshotLimit))
 }
 
 // Restore implements sandbox.Restorer.

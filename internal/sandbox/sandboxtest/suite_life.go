@@ -73,16 +73,21 @@ func freezeAndThaw(t *testing.T, e *Env) {
 	<-ended
 }
 
-// freezeOften: no command need run between two freezes.
+// freezeOften: what a command leaves ready for the next one may be frozen any number of times in between.
 func freezeOften(t *testing.T, e *Env) {
 	b := start(t, e)
-	sh(t, b, "echo one > f")
+	const many = "cat f | cat | cat | cat; sha256sum < f | wc -c; cat f"
+	sh(t, b, "echo one > f; "+many)
 	for range 3 {
 		if err := errors.Join(b.Freeze(t.Context()), b.Thaw(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantOutput(t, sh(t, b, "cat f | cat"), "one\n")
+	out := sh(t, b, many)
+	wantOutput(t, out, "one\n68\none\n")
+	if out.Stderr != "" {
+		t.Errorf("stderr %q", out.Stderr)
+	}
 }
 
 func destroyFrozen(t *testing.T, e *Env) {

@@ -208,23 +208,23 @@ func (b *booting) run() error {
 	if n != 1 {
 		return fmt.Errorf("the sentry has ended at its start: %w", err)
 	}
+	if err := callSentry(setNetwork, json.RawMessage(loopback)); err != nil {
+		return err
+	}
+	return callSentry(startRoot, Container)
+}
+
+// callSentry asks the sentry for something and waits for its answer.
+func callSentry(method string, arg any) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("call sentry: %w", err)
 	}
-	defer func() { _ = unix.Close(fd) }() // all answers have been read
+	defer func() { _ = unix.Close(fd) }() // the answer has been read
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: controlSocket}); err != nil {
 		return fmt.Errorf("call sentry: %w", err)
 	}
 	s := walls.Socket(fd)
-	if err := call(s, setNetwork, json.RawMessage(loopback)); err != nil {
-		return err
-	}
-	return call(s, startRoot, Container)
-}
-
-// call asks the sentry for something and waits for its answer.
-func call(s walls.Socket, method string, arg any) error {
 	text, err := json.Marshal(map[string]any{"method": method, "arg": arg})
 	if err == nil {
 		_, err = s.Write(text)

@@ -55,8 +55,15 @@ type Direct struct {
 	IDs int
 }
 
-// Order asks the launcher of a living sandbox to run runsc once more. Mounts go beside it, as with Jail.
+// The calls of the sentry that an Order may name. Each Pause must be followed by one Resume.
+const (
+	Pause  = "containerManager.Pause"
+	Resume = "containerManager.Resume"
+)
+
+// Order asks the launcher of a living sandbox to call its sentry, or to run runsc once more. Mounts go beside it, as with Jail.
 type Order struct {
+	Call   string // "" = none, but Args
 	Mounts []string
 	Args   []string
 	// Last says that the sandbox ends with it; otherwise its end is a crash.

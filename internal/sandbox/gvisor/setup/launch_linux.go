@@ -129,6 +129,9 @@ func (l *launcher) obey(o Order, fds []int) error {
 	if err := attachAll(o.Mounts, fds); err != nil {
 		return err
 	}
+	if o.Call != "" {
+		return callSentry(o.Call, nil)
+	}
 	l.mu.Lock()
 	l.last = l.last || o.Last
 	l.mu.Unlock()
