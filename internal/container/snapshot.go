@@ -69,7 +69,7 @@ func (s *Service) writeSnapshot(ctx context.Context, v *live, sb *sandbox.Sandbo
 	if err != nil {
 		return err
 	}
-	return s.Snapshots.Keep(string(v.id), use.Memory-use.Reclaimable, func(dir string) error {
+	return s.Snapshots.Keep(string(v.id), v.owner.AppID, use.Memory-use.Reclaimable, func(dir string) error {
 		return sb.Checkpoint(ctx, dir)
 	})
 }

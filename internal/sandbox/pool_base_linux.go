@@ -104,7 +104,7 @@ func (p *Pool) makeBase(ctx context.Context, class Class, id string) error {
 	defer cancel()
 	use, err := m.Sandbox.Usage(ctx)
 	if err == nil {
-		err = p.Bases.Keep(id, use.Memory-use.Reclaimable, func(dir string) error {
+		err = p.Bases.Keep(id, "", use.Memory-use.Reclaimable, func(dir string) error {
 			return m.Sandbox.checkpoint(ctx, dir, func(context.Context) {})
 		})
 	}

@@ -19,7 +19,7 @@ import (
 // while it still looks so, and once only. Safe for concurrent use; of one id only one is kept at a time.
 type Snapshots struct {
 	Dir string
-	// Max bounds all of them together, in bytes on disk; the oldest make room. 0 = none is kept.
+	// Max bounds all of them together, in bytes on disk; the oldest of the owner who has most make room. 0 = none is kept.
 	Max int64
 
 	room sync.Mutex // held while room is made
@@ -32,15 +32,21 @@ const (
 	snapshotGone = ".gone-"
 )
 
-// sealName is the file in a snapshot that tells its workspace.
-const sealName = "workspace"
+// Files in a snapshot beside what was written: one tells its workspace, one whose it is.
+const (
+	sealName  = "workspace"
+	ownerName = "owner"
+)
 
 // errNoSpace is the answer when a snapshot is larger than all may be together.
 var errNoSpace = errors.New("it is larger than the space for snapshots")
 
+// errShare is the answer when others would have to make room who all have less.
+var errShare = errors.New("its owner has more of the space for snapshots than anybody else")
+
 // Keep has write fill an empty folder, and keeps it under the id. An earlier one goes in every case. need is about how much
-// it will take, in bytes. An error keeps nothing.
-func (s *Snapshots) Keep(id string, need int64, write func(dir string) error) (err error) {
+// it will take, in bytes. Nobody loses one to an owner who has more. An error keeps nothing.
+func (s *Snapshots) Keep(id, owner string, need int64, write func(dir string) error) (err error) {
 	if err := ValidID(id); err != nil {
 		return err
 	}
@@ -52,7 +58,7 @@ func (s *Snapshots) Keep(id string, need int64, write func(dir string) error) (e
 	if err := s.Remove(id); err != nil {
 		return err
 	}
-	leave, err := s.makeRoom(need)
+	leave, err := s.makeRoom(owner, need)
 	if err != nil {
 		return err
 	}
@@ -64,6 +70,9 @@ func (s *Snapshots) Keep(id string, need int64, write func(dir string) error) (e
 	}
 	if err == nil {
 		err = write(half)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(half, ownerName), []byte(owner), 0o600)
 	}
 	if err == nil && folderSize(half) > s.Max {
 		err = errNoSpace
@@ -77,8 +86,8 @@ func (s *Snapshots) Keep(id string, need int64, write func(dir string) error) (e
 	return nil
 }
 
-// makeRoom removes the oldest snapshots until need fits beside the rest.
-func (s *Snapshots) makeRoom(need int64) (leave func(), err error) {
+// makeRoom removes snapshots until need fits beside the rest.
+func (s *Snapshots) makeRoom(owner string, need int64) (leave func(), err error) {
 	s.room.Lock()
 	defer s.room.Unlock()
 	if need > s.Max {
@@ -88,22 +97,26 @@ func (s *Snapshots) makeRoom(need int64) (leave func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := s.due + need
-	for _, other := range ids {
-		sum += s.Size(other)
-	}
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(s.age(a).Compare(s.age(b)), cmp.Compare(a, b)) })
-	for _, other := range ids {
-		if sum <= s.Max {
-			break
+	sum, shares := s.due+need, map[string]int64{owner: need}
+	for _, id := range ids {
+		sum += s.Size(id)
+		shares[s.owner(id)] += s.Size(id)
+	}
+	for sum > s.Max {
+		n := s.mostOf(ids, shares)
+		if n < 0 {
+			return nil, errNoSpace
 		}
-		sum -= s.Size(other)
-		if err := s.Remove(other); err != nil {
+		size, of := s.Size(ids[n]), s.owner(ids[n])
+		if shares[of] < shares[owner] {
+			return nil, errShare
+		}
+		if err := s.Remove(ids[n]); err != nil {
 			return nil, err
 		}
-	}
-	if sum > s.Max {
-		return nil, errNoSpace
+		ids = slices.Delete(ids, n, n+1)
+		sum, shares[of] = sum-size, shares[of]-size
 	}
 	s.due += need
 	return func() {
@@ -111,6 +124,23 @@ func (s *Snapshots) makeRoom(need int64) (leave func(), err error) {
 		defer s.room.Unlock()
 		s.due -= need
 	}, nil
+}
+
+// mostOf finds the oldest snapshot of the owner who has most; ids are sorted by age. -1 = there is none.
+func (s *Snapshots) mostOf(ids []string, shares map[string]int64) int {
+	found := -1
+	for n, id := range ids {
+		if found < 0 || shares[s.owner(id)] > shares[s.owner(ids[found])] {
+			found = n
+		}
+	}
+	return found
+}
+
+// owner is whose a snapshot is; it was written by us, not by what is in the snapshot.
+func (s *Snapshots) owner(id string) string {
+	name, _ := os.ReadFile(filepath.Join(s.path(id), ownerName)) // one without, or one that goes, is nobody's
+	return string(name)
 }
 
 func (s *Snapshots) age(id string) time.Time {

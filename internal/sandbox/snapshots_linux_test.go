@@ -24,7 +24,7 @@ func newSnapshots(t *testing.T, blocks int64) *Snapshots {
 // keepAt keeps a snapshot of one block that looks so many hours old.
 func keepAt(t *testing.T, s *Snapshots, id string, hours int) {
 	t.Helper()
-	if err := s.Keep(id, block, fill(1)); err != nil {
+	if err := s.Keep(id, "", block, fill(1)); err != nil {
 		t.Fatal(err)
 	}
 	at := time.Now().Add(-time.Duration(hours) * time.Hour)
@@ -93,21 +93,54 @@ func TestOldestSnapshotsMakeRoom(t *testing.T) {
 	keepAt(t, s, "c", 3)
 	keepAt(t, s, "b", 0) // its own place is free for it
 	wantSnapshots(t, s, "a", "b", "c")
-	if err := s.Keep("d", 2*block, fill(2)); err != nil {
+	if err := s.Keep("d", "", 2*block, fill(2)); err != nil {
 		t.Fatal(err)
 	}
 	wantSnapshots(t, s, "b", "d")
-	if err := s.Keep("e", 4*block, fill(1)); err == nil {
+	if err := s.Keep("e", "", 4*block, fill(1)); err == nil {
 		t.Error("one that needs more than there is for all was begun")
 	}
 	wantSnapshots(t, s, "b", "d")
 }
 
+func TestNobodyLosesSnapshotsToAnOwnerWhoHasMore(t *testing.T) {
+	t.Parallel()
+	s := newSnapshots(t, 6) // a block for each, and one for the name of its owner
+	keep := func(id, owner string, blocks int) error {
+		err := s.Keep(id, owner, int64(blocks)*block, fill(blocks-1))
+		for hour, other := range []string{"small", "big1", "big2", "big3"} { // the small one is the oldest
+			at := time.Unix(int64(hour)*3600, 0)
+			if cerr := os.Chtimes(s.path(other), at, at); cerr != nil && !errors.Is(cerr, os.ErrNotExist) {
+				t.Fatal(cerr)
+			}
+		}
+		return err
+	}
+	for _, id := range []string{"big1", "big2", "small"} {
+		owner := id[:3]
+		if err := keep(id, owner, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := keep("big3", "big", 2); err != nil {
+		t.Fatal(err)
+	}
+	wantSnapshots(t, s, "big2", "big3", "small")
+	if err := keep("huge", "new", 5); !errors.Is(err, errShare) {
+		t.Errorf("a newcomer that is larger than what anybody has: %v", err)
+	}
+	wantSnapshots(t, s, "big2", "big3", "small")
+	if err := keep("other", "other", 2); err != nil {
+		t.Fatal(err)
+	}
+	wantSnapshots(t, s, "big3", "other", "small")
+}
+
 func TestPromisedSpaceIsNotGivenTwice(t *testing.T) {
 	t.Parallel()
 	s := newSnapshots(t, 3)
-	err := s.Keep("slow", 2*block, func(dir string) error {
-		if err := s.Keep("other", 2*block, fill(2)); err == nil {
+	err := s.Keep("slow", "", 2*block, func(dir string) error {
+		if err := s.Keep("other", "", 2*block, fill(2)); err == nil {
 			t.Error("both are written into the space of one")
 		}
 		return fill(2)(dir)
@@ -115,7 +148,7 @@ func TestPromisedSpaceIsNotGivenTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Keep("other", 2*block, fill(2)); err != nil {
+	if err := s.Keep("other", "", 2*block, fill(2)); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 	wantSnapshots(t, s, "other")
@@ -129,14 +162,14 @@ func TestSnapshotThatFailsOrIsTooLargeIsNotKept(t *testing.T) {
 		"broken":  func(dir string) error { return errors.Join(fill(1)(dir), broken) },
 		"too big": fill(3),
 	} {
-		if err := s.Keep("one", block, write); err == nil {
+		if err := s.Keep("one", "", block, write); err == nil {
 			t.Errorf("%s: kept", name)
 		}
 		if left, err := os.ReadDir(s.Dir); err != nil || len(left) > 0 {
 			t.Errorf("%s: left %v, %v", name, left, err)
 		}
 	}
-	if err := (&Snapshots{Dir: s.Dir}).Keep("one", 0, fill(1)); err == nil {
+	if err := (&Snapshots{Dir: s.Dir}).Keep("one", "", 0, fill(1)); err == nil {
 		t.Error("kept without any space")
 	}
 }
@@ -155,7 +188,7 @@ func TestSweepRemovesHalfAndTakenSnapshots(t *testing.T) {
 	if _, err := s.Take("taken", ""); err != nil {
 		t.Fatal(err)
 	}
-	err := s.Keep("half", block, func(dir string) error { return os.Rename(dir, dir+"-of-a-crash") })
+	err := s.Keep("half", "", block, func(dir string) error { return os.Rename(dir, dir+"-of-a-crash") })
 	if err == nil {
 		t.Fatal("kept without a folder")
 	}

@@ -100,7 +100,7 @@ func (i *instance) Checkpoint(ctx context.Context, dir string) error {
 	if err := i.save(ctx, image); err != nil {
 		return err
 	}
-	files, err := sums(image)
+	files, err := sums(ctx, image, largest(i.spec.Limits))
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,12 @@ func (i *instance) Checkpoint(ctx context.Context, dir string) error {
 	return nil
 }
 
-// sums reads the files of an image. Whoever wrote them may be hostile.
-func sums(dir string) (map[string]fileSum, error) {
+// largest is what an image may take in bytes: all memory, and as much again for what the sentry says about it.
+func largest(l sandbox.Limits) int64 { return 2*l.MemoryBytes + 256<<20 }
+
+// sums reads the files of an image, together at most left bytes. Whoever wrote them may be hostile: a file without end must
+// not keep the server reading.
+func sums(ctx context.Context, dir string, left int64) (map[string]fileSum, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read image: %w", err)
@@ -128,14 +132,17 @@ func sums(dir string) (map[string]fileSum, error) {
 	}
 	files := map[string]fileSum{}
 	for _, e := range entries {
-		if files[e.Name()], err = sumFile(root, e.Name()); err != nil {
+		sum, err := sumFile(ctx, root, e.Name(), left)
+		if err != nil {
 			return nil, fmt.Errorf("read image: %w", err)
 		}
+		files[e.Name()] = sum
+		left -= sum.Size
 	}
 	return files, nil
 }
 
-func sumFile(root *os.Root, name string) (fileSum, error) {
+func sumFile(ctx context.Context, root *os.Root, name string, most int64) (fileSum, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fileSum{}, err
@@ -143,10 +150,25 @@ func sumFile(root *os.Root, name string) (fileSum, error) {
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return fileSum{}, errors.Join(fmt.Errorf("%q is no file", name), err)
+	} else if info.Size() > most {
+		return fileSum{}, fmt.Errorf("%q has %d bytes, more than an image can have", name, info.Size())
 	}
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{f}, make([]byte, 1<<20))
+	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, readerWhile{ctx, io.LimitReader(f, most)}, make([]byte, 1<<20))
 	return fileSum{n, sum.Sum32()}, err
+}
+
+// readerWhile reads until its context ends.
+type readerWhile struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r readerWhile) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.r.Read(p)
 }
 
 // save has the launcher write the processes into dir.
@@ -182,7 +204,7 @@ func (i *instance) save(ctx context.Context, dir string) error {
 func (d *Driver) Restore(ctx context.Context, spec sandbox.Spec, dir string) (*sandbox.Sandbox, error) {
 	// Once: what was written may have begun to run when it was cut off.
 	return d.fleet.Once(ctx, spec, func(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
-		if err := d.check(spec, dir); err != nil {
+		if err := d.check(ctx, spec, dir); err != nil {
 			return nil, fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
 		}
 		sb, err := d.open(ctx, spec, filepath.Join(dir, imageFolder))
@@ -194,7 +216,7 @@ func (d *Driver) Restore(ctx context.Context, spec sandbox.Spec, dir string) (*s
 }
 
 // check compares label and sums before anything is started.
-func (d *Driver) check(spec sandbox.Spec, dir string) error {
+func (d *Driver) check(ctx context.Context, spec sandbox.Spec, dir string) error {
 	if spec.Workspace == nil {
 		return errors.New("it needs the workspace it was made with")
 	}
@@ -213,7 +235,7 @@ func (d *Driver) check(spec sandbox.Spec, dir string) error {
 	if have.Label != want {
 		return errors.New("it is of another build or another spec")
 	}
-	files, err := sums(filepath.Join(dir, imageFolder))
+	files, err := sums(ctx, filepath.Join(dir, imageFolder), largest(spec.Limits))
 	if err != nil {
 		return err
 	}
