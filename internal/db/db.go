@@ -56,16 +56,21 @@ type DB struct {
 const maxConns = 16
 
 // Open opens the database and applies outstanding migrations. where is a postgres:// URL or the path of
-// an SQLite file, which is created if it does not exist.
+// an SQLite file, which is created if it does not exist. On a full disk it takes the room that is kept for
+// deletions; syscall.ENOSPC if there is none.
 func Open(ctx context.Context, where string) (*DB, error) {
 	d, err := connect(where)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.write.PingContext(ctx); err != nil {
+	err = d.full(d.write.PingContext(ctx))
+	if noRoom(err) && d.room.give() {
+		err = d.full(d.write.PingContext(ctx))
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", redact(err)), d.Close())
 	}
-	if err := d.migrate(ctx); err != nil {
+	if err := d.full(d.migrate(ctx)); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.room.keep()

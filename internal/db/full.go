@@ -37,6 +37,8 @@ func (d *DB) full(err error) error {
 	return err
 }
 
+func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
 // tryWrite writes as much as SQLite does at once, and takes it away again.
 func tryWrite(folder string) (err error) {
 	f, err := os.CreateTemp(folder, ".airlock-room-*")
@@ -96,7 +98,7 @@ func (d *DB) RunDelete(ctx context.Context, fn func(ctx context.Context, tx Tx) 
 		d.room.keep()
 		return nil
 	}
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) || d.engine != SQLite {
+	if !noRoom(err) || d.engine != SQLite {
 		return err
 	}
 	given := d.room.give()

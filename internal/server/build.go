@@ -20,6 +20,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/upstream"
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 // parts is everything a server is made of, in the order in which it is opened.
@@ -43,7 +44,7 @@ func build(ctx context.Context, cfg *Config, log *slog.Logger) (p *parts, err er
 	p = &parts{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.close(ctx))
+			err = errors.Join(fullDisk(cfg.Data, err), p.close(ctx))
 			p = nil
 		}
 	}()
@@ -57,6 +58,15 @@ func build(ctx context.Context, cfg *Config, log *slog.Logger) (p *parts, err er
 		return p, err
 	}
 	return p, p.openMessages(ctx, cfg, log)
+}
+
+// fullDisk says what to do if the disk is why there is no server.
+func fullDisk(data string, err error) error {
+	if wire.AsError(err).Code != wire.CodeDiskFull {
+		return err
+	}
+	return fmt.Errorf("the disk of the data folder %s is full, and a start needs a few megabytes: make room on it and start again; "+
+		"of the folder itself only bases and snapshots may be deleted, which costs variables of interpreters: %w", data, err)
 }
 
 func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {

@@ -78,7 +78,7 @@ func (g *guard) disk(ctx context.Context, least diskState) error {
 	if state == diskFull {
 		what = "takes no more data; reading and deleting work"
 	}
-	return wire.Overloaded(retryFull, "The server's disk is %.0f %% full; until there is room it %s.", used*100, what).WithCode("disk_full")
+	return wire.Overloaded(retryFull, "The server's disk is %.0f %% full; until there is room it %s.", used*100, what).WithCode(wire.CodeDiskFull)
 }
 
 // look reads how full the disk is, and logs each change of what that means.

@@ -214,3 +214,44 @@ func smallDisk(t *testing.T) string {
 	})
 	return at
 }
+
+// A server whose disk was filled up while it was down starts, and lets its callers make room. Without the room that it keeps
+// for that it says what to do.
+func TestServerStartsOnADiskThatIsFull(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Data = smallDisk(t)
+	first, stop := open(t, cfg)
+	first.key = first.newKey("default")
+	id := first.container(first.key)
+	first.answers("POST", "/airlock/v1/containers/"+id+"/exec", map[string]any{"command": "echo kept > f"}, 200)
+	file := first.upload(first.key, "kept.txt", strings.Repeat("kept", 4<<20))
+	stop()
+	fillWhole(t, cfg.Data)
+
+	s, stop := open(t, cfg)
+	s.key = first.key
+	s.answers("GET", "/v1/files/"+file, nil, 200)
+	s.answers("POST", "/airlock/v1/containers", map[string]any{}, 529)
+	s.answers("DELETE", "/v1/files/"+file, nil, 200)
+	s.answers("DELETE", "/airlock/v1/containers/"+id, nil, 200)
+	s.answers("GET", "/airlock/v1/containers/"+id, nil, 404)
+	stop()
+
+	if err := os.RemoveAll(filepath.Join(cfg.Data, "airlock.db-room")); err != nil {
+		t.Fatal(err)
+	}
+	fillWhole(t, cfg.Data)
+	refused, err := Open(t.Context(), cfg)
+	if err == nil {
+		t.Fatal(errors.Join(errors.New("it started without room"), refused.Close()))
+	}
+	if text := err.Error(); !strings.Contains(text, "make room") || !strings.Contains(text, cfg.Data) {
+		t.Errorf("the refusal is %q", text)
+	}
+	if err := os.Remove(filepath.Join(cfg.Data, "fill")); err != nil {
+		t.Fatal(err)
+	}
+	_, stop = open(t, cfg)
+	stop()
+}

@@ -151,12 +151,15 @@ func AsError(err error) *Error {
 		return e
 	}
 	if diskFull(err) {
-		e := Overloaded(retryDiskFull, "The server's disk is full, so this could not be done. Reading works, and deleting makes room.").WithCode("disk_full")
+		e := Overloaded(retryDiskFull, "The server's disk is full, so this could not be done. Reading works, and deleting makes room.").WithCode(CodeDiskFull)
 		e.Err = err
 		return e
 	}
 	return Internal(err)
 }
+
+// CodeDiskFull is the code of a refusal for which the server's disk is the reason.
+const CodeDiskFull = "disk_full"
 
 const retryDiskFull = time.Minute
 
