@@ -120,3 +120,43 @@ func TestOnlyWhatIsMadeAnewMayUseEveryProcessor(t *testing.T) {
 		t.Errorf("a checkpoint is continued with %v processors, want its limit of %v", got, l.CPUs)
 	}
 }
+
+// kinds are what processes of a jail hold: what has no name, and what lies in the jail. The gofer and the sentry see the
+// root file system below /root; / is the gofer's folder of its own descriptors.
+var kinds = regexp.MustCompile(`^((pipe|socket):\[\d+\]|anon_inode:.+|/memfd:.+ \(deleted\)|/dev/null|/bundle/config\.json|/|/root(/.*)?|/proc(/.*)?)$`)
+
+// A descriptor that was left open would be a way out for whoever takes the sentry over.
+func TestNoProcessOfASandboxHoldsADescriptorOfTheServer(t *testing.T) {
+	d := testDriver(t)
+	sb, err := d.Create(t.Context(), bareSpec(t, "held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func(pid string) (links []string) {
+		fds, err := os.ReadDir("/proc/" + pid + "/fd")
+		if err != nil {
+			return nil // it has ended
+		}
+		for _, fd := range fds {
+			if link, err := os.Readlink("/proc/" + pid + "/fd/" + fd.Name()); err == nil {
+				links = append(links, link)
+			}
+		}
+		return links
+	}
+	ours, n := held("self"), 0
+	for _, pid := range processes(t, d) {
+		for _, link := range held(pid) {
+			n++
+			if !kinds.MatchString(link) || strings.HasPrefix(link, "socket:") && slices.Contains(ours, link) {
+				t.Errorf("process %s holds %s", pid, link)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("looked at %d descriptors only", n)
+	}
+	if err := sb.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
