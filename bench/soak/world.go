@@ -122,7 +122,7 @@ func (w *world) startNeighbour(ctx context.Context) error {
 	}
 	p, err := servertest.Start(context.WithoutCancel(ctx), servertest.Options{
 		Binary: w.o.binary, Data: data,
-		Env: []string{"AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_SANDBOX_DRIVER=" + w.o.driver},
+		Env: []string{"AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_CONTAINER_IDLE_DESTROY=24h", "AIRLOCK_SANDBOX_DRIVER=" + w.o.driver},
 	})
 	if err != nil {
 		return err

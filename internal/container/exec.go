@@ -97,12 +97,13 @@ func (p *ExecParams) stdin() (io.Reader, error) {
 // Exec runs one command in a turn of its own and writes its output as it comes. Processes that the command leaves behind
 // live on until the sandbox ends. Errors before the first byte of output are for the caller of the request.
 func (s *Service) Exec(ctx context.Context, caller tenant.Caller, id ID, p ExecParams, stdout, stderr io.Writer) (sandbox.Result, error) {
-	return s.exec(ctx, caller, id, p, stdout, stderr, func(context.Context) {})
+	return s.exec(ctx, caller, id, p, stdout, stderr, func(context.Context) func() { return func() {} })
 }
 
-// exec is Exec with a function that is called, with the context of the turn, just before the command starts.
+// exec is Exec with a function that is called, with the context of the turn, just before the command starts; what it gives is
+// called when the command has ended, while the turn still lasts.
 func (s *Service) exec(ctx context.Context, caller tenant.Caller, id ID, p ExecParams, stdout, stderr io.Writer,
-	begin func(context.Context),
+	begin func(context.Context) (stop func()),
 ) (sandbox.Result, error) {
 	var none sandbox.Result
 	if err := p.Validate(s.limits().WithDefaults().Wall); err != nil {
@@ -120,7 +121,7 @@ func (s *Service) exec(ctx context.Context, caller tenant.Caller, id ID, p ExecP
 	// A command's files become durable with the next pass of the background loop, a second later or as long as the disk
 	// takes: waiting for the disk would cost more than most commands.
 	err = s.inLease(ctx, caller, id, false, func(ctx context.Context, l *Lease, sb *sandbox.Sandbox) (err error) {
-		begin(ctx)
+		defer begin(ctx)()
 		res, err = Metered{sb, l, KindExec}.Exec(ctx, c)
 		return startError(err)
 	})

@@ -152,15 +152,13 @@ func (s *Service) ServeExec(w http.ResponseWriter, r *http.Request, caller tenan
 		return err
 	}
 	st := wire.NewStream(w)
-	stop := func() {}
 	// No sign of life before the sandbox is there: until then an error still has a status of its own.
-	begin := func(ctx context.Context) {
-		stopPings, unblock := keepAlive(st, or(s.Ping, defaultPing)), unblockClient(ctx, w)
-		stop = func() { stopPings(); unblock() }
+	begin := func(ctx context.Context) (stop func()) {
+		stopPings, unblock := keepAlive(st, or(s.Ping, defaultPing)), unblockWrites(ctx, w)
+		return func() { stopPings(); unblock() }
 	}
 	res, err := s.exec(r.Context(), caller, ID(r.PathValue("id")), p,
 		&eventWriter{stream: "stdout", send: st.Event}, &eventWriter{stream: "stderr", send: st.Event}, begin)
-	stop()
 	if err != nil {
 		if !st.Started() {
 			return err
@@ -264,7 +262,7 @@ func (s *Service) ServeGetFile(w http.ResponseWriter, r *http.Request, caller te
 		if err != nil {
 			return s.fileError(p, err)
 		}
-		defer unblockClient(ctx, w)()
+		defer unblockWrites(ctx, w)()
 		defer func() { err = errors.Join(err, body.Close()) }()
 		hd := w.Header()
 		// What code made is never interpreted by a browser under this server's name.
@@ -314,7 +312,7 @@ func (s *Service) ServePutFile(w http.ResponseWriter, r *http.Request, caller te
 	}
 	n := &countReader{r: r.Body, max: s.maxFile()}
 	err := s.inTurn(r.Context(), caller, ID(r.PathValue("id")), true, func(ctx context.Context, sb *sandbox.Sandbox) error {
-		defer unblockClient(ctx, w)()
+		defer unblockReads(ctx, w)()
 		return s.fileError(p, sb.Put(ctx, p, n, guest.PutOptions{AsCode: true, MkdirAll: true, Mode: 0o644}))
 	})
 	if err == nil {
@@ -345,18 +343,25 @@ func (s *Service) ServeDeleteFile(w http.ResponseWriter, r *http.Request, caller
 // unblockGrace is how long a client may take to notice that its turn was ended.
 const unblockGrace = 2 * time.Second
 
-// unblockClient ends reads from and writes to a client that does neither send nor read, soon after ctx has ended: the
-// deletion of a container does not wait for it. The result takes it back, so that the client can be told why.
-func unblockClient(ctx context.Context, w http.ResponseWriter) (stop func()) {
-	rc := http.NewResponseController(w)
-	until := func(t time.Time) {
-		_ = errors.Join(rc.SetReadDeadline(t), rc.SetWriteDeadline(t)) // writers without deadlines are test recorders
-	}
+// unblockWrites ends writes to a client that does not read, soon after ctx has ended: the deletion of a container does not
+// wait for it. The result, to be called before the turn ends, takes it back, so that the client can be told why.
+func unblockWrites(ctx context.Context, w http.ResponseWriter) (stop func()) {
+	return unblock(ctx, w, http.NewResponseController(w).SetWriteDeadline)
+}
+
+// unblockReads is the same for reads from a client that does not send.
+func unblockReads(ctx context.Context, w http.ResponseWriter) (stop func()) {
+	return unblock(ctx, w, http.NewResponseController(w).SetReadDeadline)
+}
+
+// unblock closes the connection after a deadline that has passed: net/http takes one of reading for the client's leaving, and
+// cancels from then on whatever comes over the same connection.
+func unblock(ctx context.Context, w http.ResponseWriter, deadline func(time.Time) error) (stop func()) {
 	var timer *time.Timer
 	begun, fired := make(chan struct{}), make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		timer = time.AfterFunc(unblockGrace, func() {
-			until(time.Unix(1, 0))
+			_ = deadline(time.Unix(1, 0)) // writers without deadlines are test recorders
 			close(fired)
 		})
 		close(begun)
@@ -367,7 +372,8 @@ func unblockClient(ctx context.Context, w http.ResponseWriter) (stop func()) {
 		}
 		if <-begun; !timer.Stop() {
 			<-fired
-			until(time.Time{})
+			_ = deadline(time.Time{})
+			w.Header().Set("Connection", "close")
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -111,14 +112,14 @@ func (s *silent) wait() (int, error) {
 func (s *silent) Write([]byte) (int, error) { return s.wait() }
 func (s *silent) Read([]byte) (int, error)  { return s.wait() }
 
-func (s *silent) SetWriteDeadline(t time.Time) error {
+func (s *silent) SetWriteDeadline(t time.Time) error { return s.SetReadDeadline(t) }
+
+func (s *silent) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() && t.Before(time.Now()) {
 		s.leave()
 	}
 	return nil
 }
-
-func (s *silent) SetReadDeadline(time.Time) error { return nil }
 
 // A silent client holds its turn. A deletion ends that, too.
 func TestDeleteDoesNotWaitForASilentClient(t *testing.T) {
@@ -153,6 +154,27 @@ func TestDeleteDoesNotWaitForASilentClient(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The end of a turn is no deletion: a client that is watched any longer looks gone when the end takes its time, and its
+// next request on the connection would be cancelled.
+func TestAClientIsWatchedWhileItsTurnLasts(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		c := create(t, e, container.CreateParams{})
+		stopped := false
+		err := e.WatchedExec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "true"}, func(turn context.Context) func() {
+			return func() {
+				stopped = true
+				if turn.Err() != nil {
+					t.Errorf("watched beyond its turn: %v", context.Cause(turn))
+				}
+			}
+		})
+		if err != nil || !stopped {
+			t.Errorf("stopped %t, %v", stopped, err)
+		}
+	})
 }
 
 // What a client does to its own upload is no fault of the server.

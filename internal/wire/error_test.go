@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 	"unicode/utf8"
 
@@ -164,6 +165,26 @@ func TestErrorAfterTheAnswerStartedCutsTheConnection(t *testing.T) {
 		}
 		if err := res.Body.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// What is left of a body that broke off would be read as the next request, and the server thinks that its client has gone.
+func TestConnectionOfABodyThatBrokeOffIsClosed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rest   io.Reader
+		closed string
+	}{"broken": {iotest.ErrReader(os.ErrDeadlineExceeded), "close"}, "whole": {strings.NewReader("rest"), ""}} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", io.MultiReader(strings.NewReader("begin"), tt.rest))
+		r.ContentLength = 9
+		wire.Handler(quiet, func(_ http.ResponseWriter, r *http.Request) error {
+			_, err := io.ReadAll(r.Body)
+			return wire.Invalid("refused: %v", err)
+		}).ServeHTTP(w, r)
+		if got := w.Header().Get("Connection"); got != tt.closed {
+			t.Errorf("%s: connection %q, want %q", name, got, tt.closed)
 		}
 	}
 }

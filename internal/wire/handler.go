@@ -97,7 +97,7 @@ func finish(log *slog.Logger, w *responseWriter, r *http.Request, body *idleRead
 	if w.started {
 		return
 	}
-	writeError(w, r, e, !body.done && r.ContentLength != 0)
+	writeError(w, r, e, !body.whole && r.ContentLength != 0)
 	if !body.done {
 		linger(w, r, body)
 	}
@@ -213,7 +213,10 @@ func (w *responseWriter) Flush() {
 type idleReader struct {
 	body io.ReadCloser
 	rc   *http.ResponseController
-	done bool
+	done bool // nothing more comes
+	// whole is done with all that was announced. A connection whose body broke off cannot carry another request: net/http
+	// has taken the failed read for the client's leaving.
+	whole bool
 }
 
 func (b *idleReader) Read(p []byte) (int, error) {
@@ -223,7 +226,7 @@ func (b *idleReader) Read(p []byte) (int, error) {
 	armed := b.rc.SetReadDeadline(time.Now().Add(readIdle)) == nil
 	n, err := b.body.Read(p)
 	if err != nil {
-		b.done = true
+		b.done, b.whole = true, errors.Is(err, io.EOF)
 	}
 	if armed {
 		// The server watches the connection for the client's leaving; an old deadline would look like that.
