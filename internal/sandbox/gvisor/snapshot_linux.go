@@ -194,6 +194,7 @@ func (i *instance) save(ctx context.Context, dir string) error {
 		Mounts: m.Targets, Last: true,
 		Args: i.d.command("checkpoint", "--image-path="+setup.NewImage, "--compression=none", setup.Container),
 	}
+	i.AskToEnd()
 	if err := i.send(order, m.FDs); err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ type Instance struct {
 	oomSeen   atomic.Int64 // the counter as the last command read it
 	oomAtExit atomic.Int64 // how far it was beyond that when the process was ended
 	killed    atomic.Bool  // we asked for the end
+	asked     atomic.Bool  // the process was asked to end by itself
 	exited    chan struct{}
 
 	forget func() // leaves the fleet
@@ -59,7 +60,7 @@ func (i *Instance) watch() {
 		}
 	}
 	close(i.exited)
-	if !i.killed.Load() {
+	if !i.killed.Load() && (!i.asked.Load() || err != nil || !state.Success()) {
 		i.Stderr.Wait()
 		// The guest's last words are the only trace of a crash; they go to the operator, never to a caller.
 		i.Log.Warn("sandbox guest ended by itself", "sandbox_id", i.ID, "state", fmt.Sprint(state), "stderr", i.Stderr.Tail())
@@ -70,6 +71,9 @@ func (i *Instance) watch() {
 func (i *Instance) Exited() (<-chan struct{}, func() bool) {
 	return i.exited, func() bool { return i.oomAtExit.Load() > 0 }
 }
+
+// AskToEnd notes that the process is asked to end by itself when it has done something: if that succeeds it is no crash.
+func (i *Instance) AskToEnd() { i.asked.Store(true) }
 
 // OOMCount is how often the memory limit has ended a process.
 func (i *Instance) OOMCount() int64 {
