@@ -16,12 +16,14 @@ type server struct {
 	left []string // on the host when it was dead
 }
 
-func startServer(t *testing.T, driver, data string) *server {
+func startServer(t *testing.T, driver, data string, env ...string) *server {
 	t.Helper()
 	p, err := servertest.Start(t.Context(), servertest.Options{
 		Binary: os.Getenv("AIRLOCK_BIN"), Data: data,
 		// Idle sandboxes are not frozen here: their ticking is how a test sees that they live.
-		Env: []string{"AIRLOCK_SANDBOX_DRIVER=" + driver, "AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_SANDBOX_DISK_BYTES=134217728"},
+		Env: append([]string{
+			"AIRLOCK_SANDBOX_DRIVER=" + driver, "AIRLOCK_CONTAINER_IDLE_FREEZE=-1s", "AIRLOCK_SANDBOX_DISK_BYTES=134217728",
+		}, env...),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -230,8 +230,8 @@ func (s *Snapshots) Size(id string) int64 {
 	return folderSize(s.path(id))
 }
 
-// Sweep removes what a crash left of snapshots that were being written or continued. Nobody else may use the folder
-// meanwhile.
+// Sweep removes what a crash left of snapshots that were being written or continued, or that it kept from being sealed.
+// Nobody else may use the folder meanwhile.
 func (s *Snapshots) Sweep() error {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -239,7 +239,8 @@ func (s *Snapshots) Sweep() error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), snapshotNew) || strings.HasPrefix(e.Name(), snapshotGone) {
+		_, unsealed := os.Stat(filepath.Join(s.path(e.Name()), sealName))
+		if strings.HasPrefix(e.Name(), snapshotNew) || strings.HasPrefix(e.Name(), snapshotGone) || errors.Is(unsealed, os.ErrNotExist) {
 			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
 		}
 	}

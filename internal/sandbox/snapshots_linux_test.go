@@ -174,7 +174,7 @@ func TestSnapshotThatFailsOrIsTooLargeIsNotKept(t *testing.T) {
 	}
 }
 
-func TestSweepRemovesHalfAndTakenSnapshots(t *testing.T) {
+func TestSweepRemovesHalfUnsealedAndTakenSnapshots(t *testing.T) {
 	t.Parallel()
 	s := newSnapshots(t, 9)
 	if err := s.Sweep(); err != nil {
@@ -182,7 +182,8 @@ func TestSweepRemovesHalfAndTakenSnapshots(t *testing.T) {
 	}
 	keepAt(t, s, "kept", 0)
 	keepAt(t, s, "taken", 0)
-	if err := s.Seal("taken", ""); err != nil {
+	keepAt(t, s, "unsealed", 0)
+	if err := errors.Join(s.Seal("kept", ""), s.Seal("taken", "")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Take("taken", ""); err != nil {
