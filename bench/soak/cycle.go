@@ -29,13 +29,13 @@ func cycles(ctx context.Context, w *world) error {
 	// What is made once, at the first use, is no leak.
 	w.cycle(ctx, c, 5*cyclesAtATime)
 	c.HTTP.CloseIdleConnections()
-	before, err := quiet(ctx, restLimit, w.look)
+	before, err := quiet(ctx, restLimit, atRest(w.o.driver), w.look)
 	if err != nil {
 		w.report.fault("rest", "before the cycles: %v", err)
 	}
 	w.cycle(ctx, c, w.o.cycles)
 	c.HTTP.CloseIdleConnections()
-	after, err := quiet(ctx, restLimit, w.look)
+	after, err := quiet(ctx, restLimit, atRest(w.o.driver), w.look)
 	if err != nil {
 		w.report.fault("rest", "after the cycles: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -30,6 +31,16 @@ func (h holdings) growth(after holdings) string {
 	}
 	slices.Sort(grown)
 	return strings.Join(grown, "; ")
+}
+
+// missed names a kind of which there is another number.
+func (h holdings) missed(now holdings) string {
+	for _, kind := range slices.Sorted(maps.Keys(h)) {
+		if now[kind] != h[kind] {
+			return fmt.Sprintf("%s: %d, wanted %d", kind, now[kind], h[kind])
+		}
+	}
+	return ""
 }
 
 // bounds: SQLite's connections are made as they are needed, one to write and these to read, and stay.
@@ -195,8 +206,19 @@ func (h holdings) loops(data string) error {
 	return nil
 }
 
-// poolImages are the workspaces of sandboxes that are kept ready.
-const poolImages = "image of the pool"
+// poolImages are the workspaces of sandboxes that are kept ready, baseEntries what is kept of one on disk.
+const (
+	poolImages  = "image of the pool"
+	baseEntries = "entry of bases"
+)
+
+// atRest is what a server holds of these kinds when it has nothing more to do: one pool image more is a base in the making.
+func atRest(driver string) holdings {
+	if driver == "gvisor" {
+		return holdings{poolImages: poolSize, baseEntries: 1}
+	}
+	return holdings{poolImages: poolSize, baseEntries: 0}
+}
 
 // folders counts what lies in the folders of the data folder.
 func (h holdings) folders(data string) error {
@@ -211,9 +233,9 @@ func (h holdings) folders(data string) error {
 	return err
 }
 
-// quiet waits until the server holds the same at every look for a while: the pool is full again, what was spent is gone. It
-// gives what is held then, and at the limit the error says what keeps changing.
-func quiet(ctx context.Context, limit time.Duration, look func() (holdings, error)) (last holdings, err error) {
+// quiet waits until the server holds the same at every look for a while, and what it must at rest: the pool is full again,
+// what was spent is gone. It gives what is held then, and at the limit the error says what keeps changing.
+func quiet(ctx context.Context, limit time.Duration, rest holdings, look func() (holdings, error)) (last holdings, err error) {
 	const every, enough = 250 * time.Millisecond, 60 // 15 s: the pool pauses for 10 after a failure
 	changed := ""
 	for same, deadline := 0, time.Now().Add(limit); same < enough; same++ {
@@ -222,8 +244,8 @@ func quiet(ctx context.Context, limit time.Duration, look func() (holdings, erro
 			return nil, err
 		}
 		switch more, less := last.growth(now), now.growth(last); {
-		case now[poolImages] < poolSize:
-			same, changed = -1, fmt.Sprintf("the pool has %d of %d", now[poolImages], poolSize)
+		case rest.missed(now) != "":
+			same, changed = -1, rest.missed(now)
 		case more+less != "":
 			same, changed = -1, more+" / "+less
 		}
