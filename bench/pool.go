@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -33,6 +34,7 @@ func poolRows(ctx context.Context, l *lab, o options) ([]result, error) {
 		func() ([]result, error) { return poolClaim(ctx, l, o, class) },
 		func() ([]result, error) { return firstCell(ctx, l, o, class) },
 		func() ([]result, error) { return forkServerMemory(ctx, l, class) },
+		func() ([]result, error) { return memberOfABase(ctx, l, o, class) },
 	} {
 		more, err := measure()
 		rows = append(rows, more...)
@@ -71,8 +73,12 @@ type reserve struct {
 }
 
 func openReserve(ctx context.Context, l *lab, size int, class sandbox.Class) reserve {
+	return openReserveWith(ctx, l, size, class, nil)
+}
+
+func openReserveWith(ctx context.Context, l *lab, size int, class sandbox.Class, bases *sandbox.Snapshots) reserve {
 	p := &sandbox.Pool{
-		Driver: l.driver, Workspaces: l.spaces, Size: size, Every: 10 * time.Millisecond,
+		Driver: l.driver, Workspaces: l.spaces, Size: size, Every: 10 * time.Millisecond, Bases: bases,
 		Default: func() (sandbox.Class, error) { return class, nil },
 	}
 	p.Start(ctx)
@@ -184,4 +190,76 @@ func forkServerMemory(ctx context.Context, l *lab, class sandbox.Class) ([]resul
 	row := atMost("idle sandbox with fork server", "MiB", total/many, poolBudgetsOf[l.name].mib)
 	row.Note = fmt.Sprintf("%d at once, imports %s", many, strings.Join(class.Preload, " "))
 	return []result{row}, nil
+}
+
+// memberOfABase compares what the pool pays for a member that it continues from a base with one that it makes cold: the time
+// until it is ready, and the processor time of its sandbox. There is no budget; the ratio is why there are bases.
+func memberOfABase(ctx context.Context, l *lab, o options, class sandbox.Class) ([]result, error) {
+	if _, ok := l.driver.(sandbox.Restorer); !ok {
+		return nil, nil
+	}
+	bases := &sandbox.Snapshots{Dir: filepath.Join(l.dir, "bases"), Max: 8 << 30}
+	cpu := map[string][]time.Duration{}
+	once := func(name string, bases *sandbox.Snapshots) (time.Duration, error) {
+		start := time.Now()
+		r := openReserveWith(ctx, l, 1, class, bases)
+		err := r.fill(ctx)
+		took := time.Since(start)
+		if err == nil {
+			var used time.Duration
+			used, err = r.cpu(ctx)
+			cpu[name] = append(cpu[name], used)
+		}
+		return took, errors.Join(err, r.close(ctx))
+	}
+	medians, err := interleave(max(1, o.rounds/15),
+		candidate{"cold", func() (time.Duration, error) { return once("cold", nil) }},
+		candidate{"base", func() (time.Duration, error) {
+			if err := writeBase(ctx, l, class, bases); err != nil {
+				return 0, err
+			}
+			return once("base", bases)
+		}},
+	)
+	if err != nil {
+		return nil, err
+	}
+	const note = "one made cold: create, imports, first command"
+	wall := ratioAtMost("pool member continued from a base", "ms", medians["base"], medians["cold"], 1, note)
+	work := ratioAtMost("the same, processor time", "ms", median(cpu["base"][1:]), median(cpu["cold"][1:]), 1, note)
+	return []result{wall, work}, nil
+}
+
+// writeBase runs a pool until it has written a base.
+func writeBase(ctx context.Context, l *lab, class sandbox.Class, bases *sandbox.Snapshots) error {
+	r := openReserveWith(ctx, l, 1, class, bases)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ids, err := bases.List()
+		if err == nil && len(ids) == 1 { // it has its name, and a moment later its seal
+			if _, unsealed := os.Stat(filepath.Join(bases.Dir, ids[0], "workspace")); unsealed == nil {
+				return r.close(ctx)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return errors.Join(err, r.close(ctx))
+		}
+	}
+}
+
+// cpu is what the sandbox of a ready member has used so far.
+func (r reserve) cpu(ctx context.Context) (time.Duration, error) {
+	m := r.Claim(ctx, r.class)
+	if m == nil {
+		return 0, errNotReady
+	}
+	defer m.Discard()
+	used, err := m.Sandbox.Usage(ctx)
+	return time.Duration(used.CPU) * time.Microsecond, err
 }
