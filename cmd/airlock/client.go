@@ -126,7 +126,7 @@ func (c *connection) dial() (*client, error) {
 	if c.url == "" {
 		s, err := readServerFile(c.data)
 		if err != nil {
-			return nil, fmt.Errorf("%w (%s): start one with 'airlock serve', or name one with --url", err, c.data)
+			return nil, fmt.Errorf("%w (%s): start one with 'airlock serve', or name its folder with --data or its address with --url", err, c.data)
 		}
 		cl.url, cl.adminURL = s.URL, s.AdminURL
 		if cl.adminURL == "" {

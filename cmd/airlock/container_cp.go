@@ -76,7 +76,7 @@ func (c *client) copyIn(ctx context.Context, n notes, src string, stdin io.Reade
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err := n.copy(pw, in, size, "copied", name)
+		err := n.copy(pw, in, size, "sent", name)
 		pw.CloseWithError(err)
 	}()
 	resp, err := c.send(ctx, http.MethodPut, remotePath(id, dst), "application/octet-stream", pr)

@@ -78,7 +78,7 @@ func golden(t *testing.T, name string) {
 			t.Errorf("request %d to the upstream differs (-got +want):\n%s", i+1, d)
 		}
 	}
-	// The plain form of the same request adds up to the same message.
+	// The plain form of the same request adds up to the same message, but for citations that are null.
 	b2 := newBench(t, answers...)
 	b2.store = b.store
 	for i := 1; part("result."+strconv.Itoa(i)+".json") != ""; i++ {
@@ -87,7 +87,8 @@ func golden(t *testing.T, name string) {
 	plain := parse(t, part("request.json"))
 	plain.Delete("stream")
 	w = b2.post(t, plain.Text())
-	if d := cmp.Diff(replaceIDs(sorted(t, parse(t, w.Body.String()))), replaceIDs(sorted(t, sum(t, got)))); d != "" {
+	whole := strings.ReplaceAll(sorted(t, sum(t, got)), `"citations":null,`, "")
+	if d := cmp.Diff(replaceIDs(sorted(t, parse(t, w.Body.String()))), replaceIDs(whole)); d != "" {
 		t.Errorf("the plain message differs from the stream's sum (-plain +stream):\n%s", d)
 	}
 }

@@ -96,7 +96,7 @@ func (t *turn) answer(ctx context.Context, to response) error {
 	case err == nil && t.out.stream != nil:
 		return nil
 	case err == nil:
-		return to.json(t.out.sum.Message())
+		return to.json(withoutNullCitations(t.out.sum.Message()))
 	case t.out.stream == nil || !t.out.begun():
 		return err
 	}
@@ -109,6 +109,17 @@ func (t *turn) answer(ctx context.Context, to response) error {
 		}
 	}
 	return nil
+}
+
+// withoutNullCitations takes off what the start of a text block has in a stream: of a whole message, AI SDK 6 takes a list or
+// nothing.
+func withoutNullCitations(m *claude.Node) *claude.Node {
+	for _, b := range m.Get("content").Elems() {
+		if emptyCitations(b) {
+			b.Delete("citations")
+		}
+	}
+	return m
 }
 
 // loop asks the upstream and runs the calls of its answers until one answer

@@ -276,3 +276,15 @@ func TestUsageIsSummedOverAllAnswers(t *testing.T) {
 		}
 	}
 }
+
+// A stream's text begins with citations: null, as hosted. In a whole message AI SDK 6 takes a list or nothing.
+func TestWholeMessagesHaveNoNullCitations(t *testing.T) {
+	t.Parallel()
+	for extra, want := range map[string]bool{"": false, `,"stream":true`: true} {
+		b := newBench(t, answer{sse: frames(append(append([]string{evStart}, evText(0, "x")...), evEnd("end_turn"), evStop)...)})
+		got := b.post(t, body(extra, "")).Body.String()
+		if !strings.Contains(got, `"x"`) || strings.Contains(got, `"citations":null`) != want {
+			t.Errorf("%s: %s", extra, got)
+		}
+	}
+}

@@ -45,17 +45,18 @@ func New(host sandbox.Host, o Options) (*Driver, error) {
 	if err := host.Validate(); err != nil {
 		return nil, err
 	}
-	if err := sandbox.RequireRights("gvisor"); err != nil {
-		return nil, err
-	}
 	if o.Platform == "" {
 		o.Platform = "systrap"
 	}
 	if o.Platform != "systrap" && o.Platform != "kvm" {
 		return nil, fmt.Errorf("unknown platform %q of gVisor, want systrap or kvm", o.Platform)
 	}
+	// Before the rights: where there is no runsc, nobody counts on this driver.
 	path, err := Find(o.Runsc)
 	if err != nil {
+		return nil, err
+	}
+	if err = sandbox.RequireRights("gvisor"); err != nil {
 		return nil, err
 	}
 	d := &Driver{host: host, platform: o.Platform}
