@@ -35,7 +35,7 @@ func Encode(v any) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
 }
 
-// ReadStatus reads the answer to a Config: nil when the process is confined, else what went wrong inside.
+// ReadStatus reads the answer to a message: nil when the process is confined, else what went wrong inside.
 func ReadStatus(r io.Reader) error {
 	text, err := ReadFrame(r)
 	if err != nil {
