@@ -17,8 +17,9 @@ else
   privileged --preserve-env bin/tools/rootfs &
   made=$!
   trap 'kill $made 2>/dev/null' EXIT
-  # Collecting its garbage costs the compiler a good part of its time, and it has memory for a minute.
-  GOGC=400 make -s build
+  # The root file system is what there is to wait for in the end, so the compiler takes what it leaves. Collecting its
+  # garbage costs the compiler a good part of its time, and it has memory for a minute.
+  GOGC=400 nice make -s build
   wait $made
   trap - EXIT
 fi
