@@ -30,7 +30,7 @@ file: blob db tenant wire
 messages: claude codeexec container file tenant upstream wire
 sandbox: sandbox/guest
 sandbox/drivers: sandbox sandbox/gvisor sandbox/native
-sandbox/guest/serve: sandbox/guest sandbox/guest/python
+sandbox/guest/serve: sandbox/guest sandbox/guest/python sandbox/vfork
 sandbox/gvisor: sandbox sandbox/guest sandbox/guest/bin sandbox/gvisor/setup sandbox/seccomp sandbox/spawn sandbox/walls
 sandbox/gvisor/setup: sandbox/walls
 sandbox/host: sandbox sandbox/guest/bin sandbox/gvisor sandbox/rootfs
@@ -38,7 +38,7 @@ sandbox/native: sandbox sandbox/guest sandbox/guest/bin sandbox/native/setup san
 sandbox/native/setup: sandbox/walls
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
-sandbox/spawn: sandbox sandbox/walls
+sandbox/spawn: sandbox sandbox/vfork sandbox/walls
 server: blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
 tenant: db wire
 upstream: claude upstream/script wire

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // askOptions are the flags of ask.
@@ -85,6 +88,9 @@ func runAsk(cmd *cobra.Command, o *askOptions, args []string) error {
 	if err := o.conn.resolve(); err != nil {
 		return err
 	}
+	if err := outFolder(o.out); err != nil {
+		return exitError{code: 2, err: fmt.Errorf("--out: %w", err)}
+	}
 	n := newNotes(cmd)
 	if o.asJSON {
 		n = notes{w: io.Discard}
@@ -139,6 +145,24 @@ func (o *askOptions) save(t *transcript, n notes) {
 	if err := t.save(); err != nil {
 		n.line("the conversation could not be kept for -c: %v", err)
 	}
+}
+
+// outFolder says before the model works why its results could not be stored. The folder itself is made when there are some.
+func outFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if parent := filepath.Dir(filepath.Clean(dir)); errors.Is(err, fs.ErrNotExist) && parent != dir {
+		return outFolder(parent)
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
 }
 
 // prompt joins the arguments; without any, standard input is the prompt.

@@ -48,7 +48,7 @@ func (c *connection) addFlags(cmd *cobra.Command, withApp bool) {
 
 // resolve fills what the flags left open from the environment and the data folder.
 func (c *connection) resolve() error {
-	if c.url == "" {
+	if c.url == "" && !c.given("data") { // a flag counts for more than the environment, also for where the server is
 		c.url = os.Getenv("AIRLOCK_URL")
 	}
 	c.url = baseURL(c.url)
@@ -297,6 +297,9 @@ func (c *client) send(ctx context.Context, method, path string, contentType stri
 	}
 	if resp.StatusCode >= 400 {
 		err := readError(resp)
+		if e, ok := errors.AsType[*apiError](err); ok && e.Message == "Not found" {
+			e.Message += ": " + req.URL.Path // the server does not repeat what it may not admit to have
+		}
 		return nil, errors.Join(err, resp.Body.Close())
 	}
 	return resp, nil

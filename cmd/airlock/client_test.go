@@ -77,6 +77,21 @@ func TestAdminCommandsUseTheFoldersKeyBesideAKeyInTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestDataFlagCountsForMoreThanTheAddressInTheEnvironment(t *testing.T) {
+	t.Setenv("AIRLOCK_KEY", "sk-airlock-app")
+	t.Setenv("AIRLOCK_URL", "http://127.0.0.1:1")
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, "server.json"), []byte(`{"url":"http://127.0.0.1:2"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{"data": "http://127.0.0.1:2", "json": "http://127.0.0.1:1"} {
+		conn := connection{data: data, chosen: func(name string) bool { return name == flag }}
+		if c, err := conn.dial(); err != nil || c.url != want {
+			t.Errorf("with --%s: %+v, %v, want %s", flag, c, err, want)
+		}
+	}
+}
+
 // The AI SDK wants /v1 at the end of its base URL, the others do not: the address in a user's environment may be either.
 func TestAddressMayEndWithASlashOrTheVersion(t *testing.T) {
 	t.Setenv("AIRLOCK_KEY", "sk-airlock-app")

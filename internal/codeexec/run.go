@@ -63,6 +63,11 @@ func (p leasePlace) Export(ctx context.Context, id string) (ids, notes []string,
 	for _, f := range made {
 		ids = append(ids, string(f.ID))
 	}
+	if err == nil {
+		if note := p.Unsaved(); note != "" {
+			notes = append(notes, note)
+		}
+	}
 	return ids, notes, err
 }
 

@@ -161,6 +161,9 @@ func (s *Service) inLease(ctx context.Context, caller tenant.Caller, id ID, dura
 	defer l.release(ctx, durable)
 	turn, cancel := l.Context(ctx)
 	defer cancel()
+	if err := l.live.unsavedError(); err != nil {
+		return err
+	}
 	sb, err := l.Sandbox(turn)
 	if err != nil && l.ended.Err() != nil {
 		return context.Cause(l.ended)

@@ -19,20 +19,27 @@ const (
 	fillingBytes = 1 << 20
 )
 
-// SweepFilling is one look at the images of running sandboxes: while the disk is full, those that have grown since the last
-// look lose theirs. The background loop calls it.
+// SweepFilling is one look at the disk and, while it is full, at the images of running sandboxes: those that have grown since
+// the last look lose theirs. The background loop calls it.
 func (s *Service) SweepFilling(ctx context.Context) {
 	if s.DiskFull == nil {
 		return
 	}
 	full := s.DiskFull(ctx)
+	if before := s.wasFull.Swap(full); !full && !before {
+		return
+	}
 	some(closers, s.snapshot(), func(v *live) {
 		sb := v.sandbox()
 		if sb == nil || ended(sb) {
 			return
 		}
+		if !full {
+			v.grown(0) // what has grown since, on a disk with room, does not count
+			return
+		}
 		size := s.Workspaces.Size(string(v.id))
-		if before := v.grown(size); !full || before == 0 || size-before < fillingBytes {
+		if before := v.grown(size); before == 0 || size-before < fillingBytes {
 			return
 		}
 		s.log().WarnContext(ctx, "sandbox ended that fills the disk", "container_id", v.id, "size_bytes", size)
@@ -42,7 +49,7 @@ func (s *Service) SweepFilling(ctx context.Context) {
 	})
 }
 
-// grown notes the size of the image and gives the one noted before; 0 if there was none.
+// grown notes the size of the image, 0 for none, and gives the one noted before.
 func (v *live) grown(size int64) (before int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -38,7 +38,7 @@ type live struct {
 	hold   func()             // gives back the hold on the image
 	closed bool               // the container is being deleted: no sandbox is started any more
 	use    memoryUse
-	size   int64 // of the image when it was last looked at, in bytes
+	size   int64 // of the image at the last look at it on a full disk, in bytes
 	owner  tenant.Owner
 	// What executions account for of the sandbox's processor time since it was started, and whether the rest is booked.
 	startedAt time.Time
@@ -46,6 +46,7 @@ type live struct {
 	booked    bool
 	dirty     bool    // used since the last sync began
 	saving    *saving // a sync that runs, perhaps longer than the turn that began it
+	unsaved   error   // of a sync that failed since the last use: the next one is told
 
 	frozen    bool
 	noFreeze  bool      // freezing failed since the last use
@@ -455,13 +456,20 @@ func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
 	return nil
 }
 
+// owesWord says whether the next use must be told something that only this entry knows.
+func (v *live) owesWord() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.unsaved != nil
+}
+
 // forget drops the entry of a container without a sandbox; the caller holds its turn.
 func (s *Service) forget(v *live) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Somebody who waits has a pointer to this entry; a second one beside it would allow two turns at once. A deleted
 	// container has no such problem: whoever waits finds the row gone.
-	if v.waiting == 0 || v.closed {
+	if (v.waiting == 0 && !v.owesWord()) || v.closed {
 		delete(s.lives, v.id)
 	}
 }

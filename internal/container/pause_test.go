@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +111,45 @@ func TestSyncThatFailsIsRepeated(t *testing.T) {
 	}
 	if err := s.save(t.Context(), v); err != nil || n != 2 {
 		t.Errorf("second: %v after %d", err, n)
+	}
+}
+
+// Fails if a write that was acknowledged and lost stays unsaid: a second sync succeeds, because the kernel has given up what
+// the first could not write.
+func TestNextUseIsToldOnceThatASyncFailed(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("no space left on device")
+	fails := true
+	s := &Service{sync: func(context.Context, *sandbox.Workspace) error {
+		if fails {
+			return bad
+		}
+		return nil
+	}}
+	v, err := s.takeTurn(t.Context(), "container_x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.ws = &sandbox.Workspace{}
+	v.soil()
+	s.syncLive(t.Context(), v)
+	fails = false
+	s.syncLive(t.Context(), v)
+	v.ws = nil
+	s.forget(v)
+	if len(s.snapshot()) != 1 {
+		t.Fatal("forgotten while its owner has not been told")
+	}
+	l := &Lease{s: s, live: v}
+	if note := l.Unsaved(); !strings.Contains(note, "lost") {
+		t.Errorf("first use: %q", note)
+	}
+	if note := l.Unsaved(); note != "" {
+		t.Errorf("second use: %q", note)
+	}
+	s.forget(v)
+	if len(s.snapshot()) != 0 {
+		t.Error("kept for nothing")
 	}
 }
 

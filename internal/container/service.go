@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/blob"
@@ -64,6 +65,9 @@ type Service struct {
 	AdmitSnapshot func(ctx context.Context) error
 	// DiskFull says whether the disk takes no more data; sandboxes that go on writing then are ended. nil = never.
 	DiskFull func(ctx context.Context) bool
+	// MakeRoom is called before workspaces are written out, so that what can be given up on a disk without any room is. nil =
+	// nothing can.
+	MakeRoom func(ctx context.Context)
 	// AdmitNew is asked before a container is made. nil = always.
 	AdmitNew func(ctx context.Context) error
 
@@ -82,6 +86,7 @@ type Service struct {
 	ends    loop
 	booking loop
 	filling loop
+	wasFull atomic.Bool // at the last SweepFilling
 	packing loop
 	work    sync.WaitGroup // on single containers, also what a loop has left behind
 	packer  packer

@@ -2,9 +2,12 @@ package container
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 // syncLimit is how long the end of a turn, and the background loop, wait for a disk.
@@ -17,8 +20,8 @@ type saving struct {
 	err  error
 }
 
-// syncLive makes what a turn wrote durable. A workspace that cannot be synced is still on disk as far as the kernel has
-// written it, so the turn's answer does not depend on it.
+// syncLive makes what a turn wrote durable. The turn's answer does not depend on it; if it fails, the next use is told
+// (Lease.Unsaved, Service.inLease).
 func (s *Service) syncLive(ctx context.Context, v *live) {
 	ctx, cancel := context.WithTimeout(ctx, syncLimit)
 	defer cancel()
@@ -65,13 +68,53 @@ func (s *Service) saveOnce(ctx context.Context, v *live) (run *saving, current b
 		defer v.mu.Unlock()
 		v.saving = nil
 		if run.err != nil {
-			v.dirty = true
+			v.dirty, v.unsaved = true, run.err
 		}
 	}()
 	return run, true
 }
 
+// CodeUnsaved is the code of the answer to the first use of a container after a sync of its workspace has failed.
+const CodeUnsaved = "sandbox_files_not_saved"
+
+const noteUnsaved = "the server's disk did not take the last changes to the files in this container; some of them may be lost or damaged"
+
+// told gives the error of a sync that failed, once. What was not saved may have been acknowledged long before, so nobody who
+// goes on may be left to believe in it. A server that is killed before the next use tells nobody.
+func (v *live) told() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	err := v.unsaved
+	v.unsaved = nil
+	return err
+}
+
+// unsavedError answers the first use after such a sync.
+func (v *live) unsavedError() error {
+	err := v.told()
+	if err == nil {
+		return nil
+	}
+	e := wire.Internal(fmt.Errorf("workspace %s was not saved: %w", v.id, err)).WithCode(CodeUnsaved)
+	e.Message = strings.ToUpper(noteUnsaved[:1]) + noteUnsaved[1:] + ". Nothing of this request has run: look at the files and send it again."
+	e.NoRetry = true
+	return e
+}
+
+// Unsaved is a note for the model, once after the workspace could not be written to disk; empty otherwise.
+func (l *Lease) Unsaved() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live == nil || l.live.told() == nil {
+		return ""
+	}
+	return noteUnsaved
+}
+
 func (s *Service) syncDisk(ctx context.Context, ws *sandbox.Workspace) error {
+	if s.MakeRoom != nil {
+		s.MakeRoom(ctx)
+	}
 	if s.sync != nil {
 		return s.sync(ctx, ws)
 	}

@@ -33,5 +33,5 @@
 // same on pure v2, cgroup_group_linux.go the group of one sandbox, cgroup_usage_linux.go its counters; sweep_linux.go what
 // a crash leaves; workspace.go and workspace_linux.go images, workspace_template_linux.go how a blank one is made,
 // workspace_attach_linux.go how one is mounted, workspace_folders_linux.go how a sandbox gets its folders,
-// workspace_repair_linux.go how one is mended; snapshots_linux.go what ran in sandboxes that were put away; lock_linux.go file locks; pool.go sandboxes kept ready, pool_base_linux.go one more of them on disk; rights.go what a server must be allowed to do.
+// workspace_repair_linux.go how one is mended; snapshots_linux.go what ran in sandboxes that were put away; lock_linux.go file locks; ballast_linux.go room for when the disk has none; pool.go sandboxes kept ready, pool_base_linux.go one more of them on disk; rights.go what a server must be allowed to do.
 package sandbox

@@ -130,6 +130,8 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	}
 	p.guard = &guard{data: p.data.path, log: log}
 	p.guard.crowded, p.guard.full = cfg.Disk.Levels()
+	p.guard.ballast = &sandbox.Ballast{Path: p.data.file("ballast"), Log: log}
+	p.guard.makeRoom(ctx)
 	if p.containers.Admission, err = cfg.Sandbox.admission(host, p.caps); err != nil {
 		return err
 	}
@@ -141,6 +143,7 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	p.containers.AdmitNew = p.guard.admitNew
 	p.containers.AdmitSnapshot = p.guard.admitSnapshot
 	p.containers.DiskFull = p.guard.isFull
+	p.containers.MakeRoom = p.guard.makeRoom
 	if !p.caps.Freeze {
 		p.containers.IdleFreeze = -1
 	}

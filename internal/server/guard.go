@@ -20,7 +20,8 @@ type guard struct {
 	crowded, full float64
 	// diskUsed is replaced by tests; nil = sandbox.DiskUsed.
 	diskUsed func(dir string) (float64, error)
-	log      *slog.Logger // nil = discard
+	ballast  *sandbox.Ballast // nil = none
+	log      *slog.Logger     // nil = discard
 
 	refused atomic.Int64 // requests
 	state   atomic.Int32 // the diskState that was logged last
@@ -58,8 +59,16 @@ func (g *guard) admitSnapshot(ctx context.Context) error {
 
 // isFull says whether those who write already must stop. A disk that cannot be read stops nobody.
 func (g *guard) isFull(ctx context.Context) bool {
+	g.makeRoom(ctx)
 	_, state, err := g.look(ctx)
 	return err == nil && state == diskFull
+}
+
+// makeRoom drops the ballast if the disk has no room, and takes it on again when it has.
+func (g *guard) makeRoom(ctx context.Context) {
+	if g.ballast != nil {
+		g.ballast.Trim(ctx)
+	}
 }
 
 // admitWrite is asked before anything that may write.

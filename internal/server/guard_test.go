@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"io"
 	"log/slog"
@@ -113,6 +114,8 @@ func TestDeletingWorksOnADiskThatIsFull(t *testing.T) {
 	s.answers("POST", "/airlock/v1/containers/"+live+"/exec", map[string]any{"command": "head -c 8000000 /dev/urandom > f"}, 200)
 
 	fillWhole(t, cfg.Data)
+	s.parts.guard.makeRoom(t.Context())
+	fillWhole(t, cfg.Data) // the ballast's place, too
 	s.answers("GET", "/airlock/v1/containers/"+live, nil, 200)
 	// Those before the live one give nothing back.
 	for _, id := range slices.Insert(resting, 20, live) {
@@ -125,6 +128,76 @@ func TestDeletingWorksOnADiskThatIsFull(t *testing.T) {
 	}
 	if n := s.parts.containers.LiveCount(); n != 0 {
 		t.Errorf("%d sandboxes live after the deletions", n)
+	}
+}
+
+// Fails if nothing is given up for what is still in memory when the last block of the disk is taken, or if nobody is told
+// that there was no place for it.
+func TestWhatIsStillInMemoryHasRoomOnADiskThatIsFull(t *testing.T) {
+	t.Parallel()
+	for name, ballast := range map[string]bool{"with ballast": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig(t)
+			cfg.Data = smallDisk(t)
+			cfg.Container.SweepEvery, cfg.Container.IdleDestroy = time.Hour, time.Nanosecond
+			s := start(t, cfg)
+			box := "/airlock/v1/containers/" + s.container(s.key)
+			s.answers("POST", box+"/exec", map[string]any{"command": "true"}, 200)
+			s.answers("POST", box+"/exec", map[string]any{"command": "head -c 600000 /dev/urandom > f; sha256sum f > sum"}, 200)
+			fillWhole(t, cfg.Data)
+			if !ballast {
+				s.parts.guard.makeRoom(t.Context())
+				fillWhole(t, cfg.Data)
+			}
+			s.parts.containers.SweepIdle(t.Context()) // from here on only the image on disk shows what was kept
+			if n := s.parts.containers.LiveCount(); n != 0 && ballast {
+				t.Fatalf("%d sandboxes live on", n)
+			}
+			if err := os.Remove(filepath.Join(cfg.Data, "fill")); err != nil {
+				t.Fatal(err)
+			}
+			if !ballast {
+				s.answers("POST", box+"/exec", map[string]any{"command": "true"}, 500)
+				s.answers("POST", box+"/exec", map[string]any{"command": "true"}, 200)
+				return
+			}
+			resp := s.do("POST", box+"/exec", s.key, map[string]any{"command": "sha256sum -c sum"})
+			b, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != 200 || !strings.Contains(string(b), base64.StdEncoding.EncodeToString([]byte("f: OK\n"))) {
+				t.Errorf("status %d, %v: %s", resp.StatusCode, err, b)
+			}
+		})
+	}
+}
+
+func TestBallastIsDroppedWithoutRoomAndTakenOnAgain(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t)
+	b := &sandbox.Ballast{Path: filepath.Join(dir, "ballast")}
+	held := func() bool {
+		b.Trim(t.Context())
+		_, err := os.Stat(b.Path)
+		return err == nil
+	}
+	if !held() {
+		t.Error("an empty disk: no ballast")
+	}
+	fill(t, dir, 0.97)
+	if !held() {
+		t.Error("room left: the ballast is gone")
+	}
+	fillWhole(t, dir)
+	if held() {
+		t.Error("no room left: the ballast is there")
+	}
+	fill(t, dir, 0.95)
+	if held() {
+		t.Error("little room left: it was taken for ballast")
+	}
+	fill(t, dir, 0.5)
+	if !held() {
+		t.Error("room again: no ballast")
 	}
 }
 

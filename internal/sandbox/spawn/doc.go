@@ -13,7 +13,7 @@
 //
 // # Files
 //
-// spawner_linux.go who starts; vfork_linux.go how; mount_linux.go the files it gets to see, device_linux.go its /dev; spec_linux.go what a spec means
+// spawner_linux.go who starts; child_linux.go how; mount_linux.go the files it gets to see, device_linux.go its /dev; spec_linux.go what a spec means
 // for it; instance_linux.go freeze, count, destroy; fleet_linux.go all of a driver; stderr_linux.go its last words;
 // selftest_linux.go the self-test of a driver.
 package spawn

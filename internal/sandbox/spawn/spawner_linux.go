@@ -12,10 +12,6 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
-// namespaces are all that the kernel offers except time, whose clocks the guest shares with the host on purpose.
-const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
-	unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
-
 // Child is the first process of a sandbox.
 type Child struct {
 	// Args and Env are all that the program is told before it reads its files. Everything else of the server stays away.
@@ -89,7 +85,7 @@ func (s *Spawner) Start(c Child) (*os.Process, error) {
 	s.work <- func() {
 		defer close(finished)
 		if err = s.fail; err == nil {
-			pid, err = startVfork(int(s.program.Fd()), c, fds)
+			pid, err = start(int(s.program.Fd()), c, fds)
 		}
 	}
 	<-finished

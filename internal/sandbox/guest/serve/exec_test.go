@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -146,6 +147,47 @@ func TestCase60NoControllingTerminal(t *testing.T) {
 	o := g.shell(t, "(: < /dev/tty) 2>/dev/null && echo has tty || echo none; test $(cut -d' ' -f6 /proc/$$/stat) = $$ && echo own session")
 	if o.out != "none\nown session\n" {
 		t.Errorf("got %+v", o)
+	}
+}
+
+// A guest that carried it, were it for a moment, could be the one whom the kernel ends when what an earlier command left uses up
+// the memory.
+func TestGuestNeverHasTheOOMScoreOfCode(t *testing.T) {
+	t.Parallel()
+	g := start(t, guest.Options{})
+	score, err := os.Open(fmt.Sprintf("/proc/%d/oom_score_adj", g.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer score.Close()
+	read := func() string {
+		buf := make([]byte, 16)
+		n, _ := score.ReadAt(buf, 0) // EOF follows each value
+		return string(buf[:n])
+	}
+	own, over, seen := read(), make(chan struct{}), make(chan string, 1)
+	go func() {
+		defer close(seen)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if now := read(); now != own {
+				seen <- now
+				return
+			}
+		}
+	}()
+	for range 30 {
+		if o := g.shell(t, "read score < /proc/self/oom_score_adj; echo $score"); o.out != "500\n" {
+			t.Fatalf("code: %+v", o)
+		}
+	}
+	close(over)
+	if now := <-seen; now != "" {
+		t.Errorf("the guest had %q, its own is %q", now, own)
 	}
 }
 

@@ -3,7 +3,6 @@ package serve
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"sync"
@@ -26,10 +25,6 @@ type procs struct {
 	// fork, if set, runs a function on the one thread that starts processes.
 	fork chan func()
 
-	score     *os.File
-	scoreErr  error
-	baseScore string
-
 	// reaped has one token after each reaped process.
 	reaped chan struct{}
 
@@ -48,20 +43,10 @@ type procs struct {
 
 func newProcs() *procs {
 	p := &procs{
-		pid1: os.Getpid() == 1, baseScore: "0",
+		pid1:   os.Getpid() == 1,
 		reaped: make(chan struct{}, 1), live: map[int]*proc{}, marks: map[uint32]bool{},
 	}
 	p.work = sync.NewCond(&p.mu)
-	// Without this file nothing is started: the guest must outlive its code.
-	p.score, p.scoreErr = os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
-	if p.scoreErr == nil {
-		buf := make([]byte, 16)
-		if n, err := p.score.ReadAt(buf, 0); n > 1 {
-			p.baseScore = string(buf[:n-1])
-		} else if err != nil {
-			p.scoreErr = fmt.Errorf("read oom score: %w", err)
-		}
-	}
 	return p
 }
 
@@ -133,9 +118,6 @@ func (p *procs) close() {
 	}
 	p.work.Signal()
 	p.mu.Unlock()
-	if p.score != nil {
-		p.score.Close()
-	}
 }
 
 // mark takes a marker that no living process carries.

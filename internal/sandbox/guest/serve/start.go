@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/vfork"
 )
 
 // codeOOMScore makes the kernel kill code before the guest when memory ends.
@@ -48,47 +49,76 @@ func (c *proc) ended() bool {
 
 // start runs a program as the code. On return the program has been executed,
 // with the marker, the uid and the OOM score in place before its first
-// instruction.
+// instruction. The guest never carries that score itself: what an earlier
+// command has left may use up the memory at any moment.
 func (p *procs) start(pr *program) (*proc, error) {
-	attr := &syscall.ProcAttr{
-		Dir: pr.cwd, Env: pr.env, Files: pr.files,
-		Sys: &syscall.SysProcAttr{
-			// No controlling terminal: prompts on /dev/tty fail at once.
-			Setsid:     true,
-			Credential: &syscall.Credential{Uid: guest.CodeUID, Gid: guest.CodeUID, Groups: []uint32{pr.marker}},
-		},
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.setScore(codeOOMScore); err != nil {
-		return nil, err
-	}
-	pid, err := p.forkExec(pr.path, pr.argv, attr)
-	// A guest that stays at 500 is safe, only less likely to survive.
-	scoreErr := p.setScore(p.baseScore)
+	pid, err := p.forkExec(pr)
 	if err != nil {
 		return nil, err
 	}
 	c := &proc{pid: pid, marker: pr.marker, done: make(chan struct{})}
 	p.live[pid] = c
 	p.watch()
-	if scoreErr != nil {
-		fmt.Fprintln(os.Stderr, "guest: reset oom score:", scoreErr)
-	}
 	return c, nil
 }
 
-func (p *procs) forkExec(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+func (p *procs) forkExec(pr *program) (pid int, err error) {
+	files, release, err := above(pr.files)
+	defer release()
+	if err != nil {
+		return 0, err
+	}
+	var s vfork.Steps
+	marker, score := pr.marker, []byte(codeOOMScore)
+	// No controlling terminal: prompts on /dev/tty fail at once.
+	s.Call(unix.SYS_SETSID)
+	s.Call(unix.SYS_OPENAT, atCwd, s.String("/proc/self/oom_score_adj"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	s.CallOnResult(unix.SYS_WRITE, vfork.Pointer(&s, &score[0]), uintptr(len(score)))
+	s.Call(unix.SYS_SETGROUPS, 1, vfork.Pointer(&s, &marker))
+	s.Call(unix.SYS_SETGID, guest.CodeUID)
+	s.Call(unix.SYS_SETUID, guest.CodeUID)
+	s.Call(unix.SYS_CHDIR, s.String(pr.cwd))
+	for n, fd := range files {
+		s.Call(unix.SYS_DUP3, fd, uintptr(n), 0)
+	}
+	s.Call(unix.SYS_EXECVE, s.String(pr.path), s.Strings(pr.argv), s.Strings(pr.env))
 	if p.fork == nil {
-		return syscall.ForkExec(path, argv, attr)
+		return s.Start(0, -1)
 	}
 	done := make(chan struct{})
 	p.fork <- func() {
 		defer close(done)
-		pid, err = syscall.ForkExec(path, argv, attr)
+		pid, err = s.Start(0, -1)
 	}
 	<-done
 	return pid, err
+}
+
+// atCwd is AT_FDCWD as an argument.
+const atCwd = ^uintptr(99)
+
+// above gives descriptors other numbers where one has a number that a child's own will get.
+func above(files []uintptr) (moved []uintptr, release func(), err error) {
+	var made []int
+	release = func() {
+		for _, fd := range made {
+			_ = unix.Close(fd) // the child has its own
+		}
+	}
+	for _, fd := range files {
+		if fd < uintptr(len(files)) {
+			n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, len(files))
+			if err != nil {
+				return nil, release, err
+			}
+			made = append(made, n)
+			fd = uintptr(n)
+		}
+		moved = append(moved, fd)
+	}
+	return moved, release, nil
 }
 
 // forkIn starts all processes from now on by a thread that is in a control group of its own, and whose children are born
@@ -107,16 +137,6 @@ func (p *procs) forkIn(group *os.File) error {
 		return fmt.Errorf("join control group: %w", err)
 	}
 	p.fork = fork
-	return nil
-}
-
-func (p *procs) setScore(v string) error {
-	if p.score == nil {
-		return p.scoreErr
-	}
-	if _, err := p.score.WriteAt([]byte(v), 0); err != nil {
-		return fmt.Errorf("set oom score: %w", err)
-	}
 	return nil
 }
 
