@@ -42,7 +42,7 @@ start_s3() {
     kill -0 "$S3_PID" 2>/dev/null || { cat "$SERVICES_DIR/s3.log" >&2; return 1; }
     sleep 0.1
   done
-  export AIRLOCK_TEST_S3_URL="s3://airlock?endpoint=http://127.0.0.1:$port&region=us-east-1&use_path_style=true&request_checksum_calculation=when_required&response_checksum_validation=when_required"
+  export AIRLOCK_TEST_S3_URL="s3://airlock?endpoint=http://127.0.0.1:$port&region=us-east-1&use_path_style=true"
   echo "  S3 at 127.0.0.1:$port"
 }
 

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -113,6 +114,22 @@ func usageError(cmd *cobra.Command, err error) error {
 	return exitError{code: 2, err: fmt.Errorf("%w\nrun '%s --help' for the usage", err, cmd.CommandPath())}
 }
 
+// flagError says in words what is wrong with the value of a flag; the parsers of the library speak of their functions.
+func flagError(cmd *cobra.Command, err error) error {
+	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return usageError(cmd, err)
+	}
+	want := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number", "float64": "a number",
+		"duration": "a duration like 30s or 10m", "bool": "true or false",
+	}[bad.GetFlag().Value.Type()]
+	if want == "" {
+		return usageError(cmd, err)
+	}
+	return usageError(cmd, fmt.Errorf("--%s: %q is not %s", bad.GetFlag().Name, bad.GetValue(), want))
+}
+
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "airlock",
@@ -130,7 +147,7 @@ func newRootCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(usageError)
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(commands()...)
 	for _, c := range root.Commands() {
 		wrapArgs(c)

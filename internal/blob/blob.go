@@ -50,7 +50,7 @@ type writer interface {
 	abort()
 }
 
-// Open opens a store: an s3:// URL of gocloud.dev, or the path of a folder, which is made if missing.
+// Open opens a store: s3://BUCKET with the parameters of openS3, or the path of a folder, which is made if missing.
 func Open(ctx context.Context, where string) (*Store, error) {
 	var b backend
 	var err error

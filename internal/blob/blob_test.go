@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,5 +133,23 @@ func TestSymlinkOutOfTheFolderIsNotFollowed(t *testing.T) {
 	}
 	if _, err := s.Open(t.Context(), "link", 0, -1); err == nil {
 		t.Error("a link out of the folder was opened")
+	}
+}
+
+func TestBucketURLThatIsNotUnderstoodIsRefused(t *testing.T) {
+	t.Parallel()
+	for where, want := range map[string]string{
+		"s3://":                                "names none",
+		"s3://b?endpoint=127.0.0.1:9000":       "endpoint",
+		"s3://b?endpoint=ftp://127.0.0.1":      "endpoint",
+		"s3://b?usepathstyle=true":             `unknown parameter "usepathstyle"`,
+		"s3://b?region=us-east-1&profile=work": `unknown parameter "profile"`,
+	} {
+		s, err := blob.Open(t.Context(), where)
+		if err == nil {
+			t.Errorf("%s: opened: %v", where, s.Close())
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", where, err, want)
+		}
 	}
 }

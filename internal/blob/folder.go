@@ -19,8 +19,7 @@ const tempDir = ".tmp"
 // pieces of 256 KiB, which even a line of 40 bytes a second fills in that time.
 const staleTemp = 2 * time.Hour
 
-// folder keeps blobs as files. gocloud.dev's own file store neither syncs nor can be made to, so an
-// acknowledged upload could be lost with the power; hence this one.
+// folder keeps blobs as files, and syncs them: an upload that was acknowledged is not lost with the power.
 type folder struct {
 	root *os.Root
 }

@@ -65,6 +65,21 @@ func TestContextOfATurnEndsWithItsParentOnly(t *testing.T) {
 	})
 }
 
+// The loop reads what is to be deleted, and a request finishes it before the loop comes to it.
+func TestDeletionThatIsDoneMeanwhileIsNoFaultOfTheLoop(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		c := create(t, e, container.CreateParams{})
+		e.Sh(t, c.ID, "true")
+		if err := e.Delete(t.Context(), e.Caller, c.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.RetryDelete(t.Context(), c.ID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestDeletionsAtOnceEndInSuccessOrNotFound(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {

@@ -224,7 +224,10 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 	if v.frozen || v.noFreeze || freeze < 0 || idle < freeze {
 		return nil
 	}
-	return v.freeze(ctx, sb)
+	if err := v.freeze(ctx, sb); err != nil && !ended(sb) { // by a deletion, for one; the next pass sees to it
+		return err
+	}
+	return nil
 }
 
 // freezeLimit bounds one freeze and one thaw: processes in a long wait inside the kernel stop late.
@@ -292,6 +295,10 @@ func (s *Service) retryDelete(ctx context.Context, id ID) error {
 	defer done()
 	if s.busy(id) {
 		return nil
+	}
+	// Since the row was read the request may have ended well.
+	if c, err := find(ctx, s.DB, id); err != nil || c.State != StateDeleting {
+		return err
 	}
 	if err := s.finishDelete(ctx, id); err != nil {
 		return err

@@ -27,6 +27,9 @@ var ClaimSteps = []string{stepClaimImage, stepClaimRow}
 // SweepYoungBlobs is SweepBlobs without the age that protects packing under way.
 func (s *Service) SweepYoungBlobs(ctx context.Context) error { return s.sweepBlobs(ctx, -time.Hour) }
 
+// RetryDelete finishes a deletion as the background loop does.
+func (s *Service) RetryDelete(ctx context.Context, id ID) error { return s.retryDelete(ctx, id) }
+
 // Executions reads what was written down of a container that the caller may use, the oldest first. No part of the product
 // reads it yet.
 func (s *Service) Executions(ctx context.Context, caller tenant.Caller, id ID) ([]Execution, error) {

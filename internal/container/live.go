@@ -467,6 +467,9 @@ func (v *live) owesWord() bool {
 func (s *Service) forget(v *live) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lives[v.id] != v {
+		return // forgotten before, and the one of that name is another
+	}
 	// Somebody who waits has a pointer to this entry; a second one beside it would allow two turns at once. A deleted
 	// container has no such problem: whoever waits finds the row gone.
 	if (v.waiting == 0 && !v.owesWord()) || v.closed {

@@ -153,6 +153,30 @@ func TestNextUseIsToldOnceThatASyncFailed(t *testing.T) {
 	}
 }
 
+// A slow pass of the background loop comes to an entry that was forgotten since it began; the container has another one by
+// then. Fails if that one is forgotten with it, under a turn and with a sandbox: a second turn could begin beside it.
+func TestPassOverAForgottenEntryLeavesItsSuccessor(t *testing.T) {
+	t.Parallel()
+	s := &Service{Now: func() time.Time { return t0 }}
+	take := func() *live {
+		v, err := s.takeTurn(t.Context(), "container_x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	old := take()
+	s.forget(old)
+	s.giveTurn(old)
+	current := take()
+	if err := s.sweepOne(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if all := s.snapshot(); len(all) != 1 || all[0] != current {
+		t.Errorf("entries %v, want the one whose turn runs", all)
+	}
+}
+
 func TestBackgroundWorkIsToldThatItsTurnIsWanted(t *testing.T) {
 	t.Parallel()
 	s := &Service{Now: func() time.Time { return t0 }}

@@ -1,7 +1,7 @@
 // Package blobtest gives a test an empty blob store on each backend, and holds the conformance suite
 // that every backend passes.
 //
-// The S3 server is named by AIRLOCK_TEST_S3_URL, an s3:// URL of gocloud.dev with the credentials in the
+// The S3 server is named by AIRLOCK_TEST_S3_URL, an s3:// URL as blob.Open takes it, with the credentials in the
 // AWS_ variables. Without it the S3 tests are skipped, or fail if AIRLOCK_REQUIRE names s3.
 package blobtest
 
