@@ -30,8 +30,15 @@ func TestFullDiskEndsTheSandboxesThatGoOnWritingAndNoOther(t *testing.T) {
 			e.Sh(t, id, "echo kept > note; sync note; (exec sleep 1000 >/dev/null 2>&1) & echo $! > pid")
 		}
 		const write = "head -c 4M /dev/urandom > f; sync f; "
+		// What was written while there was room does not count, not even if the disk was full before.
+		full = true
 		e.SweepFilling(t.Context())
+		full = false
 		e.Sh(t, writer, write)
+		e.SweepFilling(t.Context())
+		full = true
+		e.SweepFilling(t.Context())
+		full = false
 		e.SweepFilling(t.Context())
 		if out, _ := e.Sh(t, writer, "kill -0 $(cat pid) && echo lives"); out != "lives\n" {
 			t.Fatalf("a sandbox that writes while there is room says %q", out)

@@ -105,7 +105,8 @@ func (c *Config) checkSharedKernel(driver string, appsWithKeys int) error {
 	if driver != "native" || c.Sandbox.AllowSharedKernel || why == "" {
 		return nil
 	}
-	return fmt.Errorf("the native driver's sandboxes share this host's kernel, and %s; set %s: true (%s=true) to accept that",
+	return fmt.Errorf("the native driver's sandboxes share this host's kernel, and %s; set %s: true (%s=true, serve --allow-shared-kernel) to accept "+
+		"that, which SECURITY.md explains, or give each a kernel of its own with gVisor (make runsc)",
 		why, sharedKernelSetting, envPrefix+strings.ToUpper(strings.ReplaceAll(sharedKernelSetting, ".", "_")))
 }
 
