@@ -37,7 +37,7 @@ func (b *Ballast) Trim(ctx context.Context) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(b.Path), &st); err != nil {
+	if err := unix.Statfs(filepath.Dir(b.Path), &st); err != nil || st.Type == unix.TMPFS_MAGIC { // whose room is memory
 		return
 	}
 	block := int64(st.Bsize) //nolint:unconvert // 32 bits wide on some machines

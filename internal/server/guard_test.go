@@ -201,6 +201,24 @@ func TestBallastIsDroppedWithoutRoomAndTakenOnAgain(t *testing.T) {
 	}
 }
 
+func TestBallastIsNotTakenOnInMemory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := servertest.Unmount(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	b := &sandbox.Ballast{Path: filepath.Join(dir, "ballast")}
+	b.Trim(t.Context())
+	if _, err := os.Lstat(b.Path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("memory was taken for ballast: %v", err)
+	}
+}
+
 // fillWhole leaves no block of a disk.
 func fillWhole(t *testing.T, dir string) {
 	t.Helper()
