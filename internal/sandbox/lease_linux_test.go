@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -149,4 +150,30 @@ func copyOfDescriptor(t *testing.T, path string) *os.File {
 	}
 	t.Fatalf("%s is not open", path)
 	return nil
+}
+
+// A server is started again at once after a kill; a child of the dead one that has not executed yet still has its lock.
+func TestLockOfADyingServerIsWaitedForAndThatOfALivingOneIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	dying, err := LockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := lockWithin(t.Context(), path, 30*time.Millisecond); !errors.Is(err, ErrLocked) {
+		t.Errorf("while it is held: %v", err)
+	}
+	if waited := time.Since(began); waited < 30*time.Millisecond {
+		t.Errorf("refused after %v", waited)
+	}
+	released := make(chan error)
+	go func() { released <- dying.Close() }()
+	next, err := lockWithin(t.Context(), path, time.Minute)
+	if err := errors.Join(err, <-released); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -1,10 +1,12 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +25,30 @@ func LockFile(path string) (io.Closer, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// dyingWait is how long a lock may outlive the server that had it. What it began to start when it was killed has copies of its
+// descriptors until it executes, and a busy host takes its time for that.
+const dyingWait = 5 * time.Second
+
+// LockFileOfDying is LockFile that gives a holder who was killed the time to let go.
+func LockFileOfDying(ctx context.Context, path string) (lock io.Closer, err error) {
+	return lockWithin(ctx, path, dyingWait)
+}
+
+func lockWithin(ctx context.Context, path string, wait time.Duration) (lock io.Closer, err error) {
+	held := fmt.Errorf("%s: %w", path, ErrLocked)
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, held)
+	defer cancel()
+	err = poll(ctx, func() (bool, error) {
+		l, err := LockFile(path)
+		if errors.Is(err, ErrLocked) {
+			return false, nil
+		}
+		lock = l
+		return err == nil, err
+	})
+	return lock, err
 }
 
 // DiskUsed is the share of the file system of dir that is not available any more, 0 to 1.

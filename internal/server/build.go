@@ -48,7 +48,7 @@ func build(ctx context.Context, cfg *Config, log *slog.Logger) (p *parts, err er
 			p = nil
 		}
 	}()
-	if p.data, err = openData(cfg.Data); err != nil {
+	if p.data, err = openData(ctx, cfg.Data); err != nil {
 		return p, err
 	}
 	if err = p.openStores(ctx, cfg, log); err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,7 @@ type dataDir struct {
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
 
 // openData makes the folder, takes its lock and reads or makes the instance id.
-func openData(path string) (*dataDir, error) {
+func openData(ctx context.Context, path string) (*dataDir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -46,7 +47,7 @@ func openData(path string) (*dataDir, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	d.lock, err = sandbox.LockFile(d.file("lock"))
+	d.lock, err = sandbox.LockFileOfDying(ctx, d.file("lock"))
 	if errors.Is(err, sandbox.ErrLocked) {
 		return nil, fmt.Errorf("data folder %s is in use by another server", abs)
 	}
@@ -56,7 +57,7 @@ func openData(path string) (*dataDir, error) {
 	if d.instance, err = d.readInstance(); err != nil {
 		return nil, errors.Join(err, d.lock.Close())
 	}
-	if err := d.claimInstance(); err != nil {
+	if err := d.claimInstance(ctx); err != nil {
 		return nil, errors.Join(err, d.lock.Close())
 	}
 	for _, sub := range []string{"workspaces", "run"} {
@@ -117,11 +118,11 @@ const instancesDir = "/run/airlock/instances"
 
 // claimInstance refuses a copied data folder beside its original: both would have one id, and each would sweep away the
 // other's sandboxes. A user who may not write the host-wide folder cannot touch another's cgroups either.
-func (d *dataDir) claimInstance() error {
+func (d *dataDir) claimInstance(ctx context.Context) error {
 	if err := os.MkdirAll(instancesDir, 0o755); err != nil {
 		return nil //nolint:nilerr // see above
 	}
-	l, err := sandbox.LockFile(filepath.Join(instancesDir, d.instance))
+	l, err := sandbox.LockFileOfDying(ctx, filepath.Join(instancesDir, d.instance))
 	if errors.Is(err, sandbox.ErrLocked) {
 		return fmt.Errorf("data folder %s is a copy of one that another server uses (both are instance %s): "+
 			"delete %s to make it a folder of its own", d.path, d.instance, d.file("instance"))
