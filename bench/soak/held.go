@@ -82,7 +82,10 @@ func (h holdings) descriptors(proc, data string) error {
 			return err
 		}
 		info, err := os.ReadFile(filepath.Join(proc, "fdinfo", e.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // as above: without its mount it would count as one that is on none
+		}
+		if err != nil {
 			return err
 		}
 		h["descriptor: "+descriptorKind(target, !mounts[mountOf(info)], data)]++

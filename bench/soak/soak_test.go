@@ -67,8 +67,8 @@ func TestDescriptorsAreToldApartByWhatTheyAreOpenOn(t *testing.T) {
 	}
 }
 
+// It counts what the process of all tests holds, so no other runs beside it.
 func TestDetachedMountOfAProcessIsSeen(t *testing.T) {
-	t.Parallel()
 	look := func() int {
 		h := holdings{}
 		if err := h.descriptors("/proc/self", "/nowhere"); err != nil {
