@@ -120,6 +120,10 @@ func descriptorKind(target string, loose bool, data string) string {
 		return "cgroup"
 	case loose:
 		return "detached mount"
+	case filepath.Base(target) == "manifest.json":
+		return "root file system" // held against removal
+	case filepath.Base(target) == "log":
+		return "log"
 	case strings.HasPrefix(target, data+"/"):
 		path := "DATA" + strings.TrimPrefix(target, data)
 		if dir := filepath.Dir(path); dir != "DATA" {
