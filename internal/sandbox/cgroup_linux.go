@@ -182,11 +182,18 @@ func swapInUse() bool {
 // writeFile writes a control file in one call, which is what the kernel's parsers want, and never creates one.
 func writeFile(dir, name, value string) error {
 	path := filepath.Join(dir, name)
-	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	var fd int
+	err := uninterrupted(func() (err error) {
+		fd, err = unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		return err
+	})
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	_, err = unix.Write(fd, []byte(value))
+	err = uninterrupted(func() error {
+		_, err := unix.Write(fd, []byte(value))
+		return err
+	})
 	if cerr := unix.Close(fd); err == nil {
 		err = cerr
 	}
@@ -194,4 +201,14 @@ func writeFile(dir, name, value string) error {
 		return &os.PathError{Op: "write " + value + " to", Path: path, Err: err}
 	}
 	return nil
+}
+
+// uninterrupted makes a system call again that a signal has ended, one of the Go scheduler's for example. The kernel does not
+// go on by itself with a memory limit, for which it may have to reclaim first.
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }

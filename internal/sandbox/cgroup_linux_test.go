@@ -304,3 +304,16 @@ func TestSweepTakesOnlyTheInstancesOwn(t *testing.T) {
 		}
 	}
 }
+
+func TestCallThatASignalEndsIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	answers := []error{syscall.EINTR, &os.PathError{Op: "write", Err: syscall.EINTR}, syscall.ENOSPC, nil}
+	calls := 0
+	err := uninterrupted(func() error {
+		calls++
+		return answers[calls-1]
+	})
+	if !errors.Is(err, syscall.ENOSPC) || calls != 3 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+}

@@ -12,7 +12,14 @@ import (
 // Socket is a blocking stream socket read by plain system calls: the runtime's poller would open descriptors of its own.
 type Socket int
 
-func (s Socket) Write(p []byte) (int, error) { return unix.Write(int(s), p) }
+func (s Socket) Write(p []byte) (int, error) {
+	for {
+		n, err := unix.Write(int(s), p)
+		if !errors.Is(err, unix.EINTR) {
+			return max(n, 0), err
+		}
+	}
+}
 
 func (s Socket) Read(p []byte) (int, error) {
 	for {
