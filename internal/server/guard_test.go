@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -168,6 +169,35 @@ func TestWhatIsStillInMemoryHasRoomOnADiskThatIsFull(t *testing.T) {
 				t.Errorf("status %d, %v: %s", resp.StatusCode, err, b)
 			}
 		})
+	}
+}
+
+// A command that exits 0 says nothing of what it found lost, so the model gets a note.
+func TestModelIsToldOnceThatFilesCouldNotBeSaved(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.Data = smallDisk(t)
+	cfg.Container.SweepEvery, cfg.Container.IdleDestroy = time.Hour, time.Nanosecond
+	s := start(t, cfg)
+	id := s.container(s.key)
+	s.answers("POST", "/airlock/v1/containers/"+id+"/exec", map[string]any{"command": "head -c 600000 /dev/urandom > f"}, 200)
+	fillWhole(t, cfg.Data)
+	s.parts.guard.makeRoom(t.Context())
+	fillWhole(t, cfg.Data)
+	s.parts.containers.SweepIdle(t.Context())
+	if err := os.Remove(filepath.Join(cfg.Data, "fill")); err != nil {
+		t.Fatal(err)
+	}
+	for _, told := range []bool{true, false} {
+		var msg json.RawMessage
+		s.json("POST", "/v1/messages", s.key, map[string]any{
+			"model": "script", "max_tokens": 1000, "container": id,
+			"tools":    []any{map[string]any{"type": "code_execution_20250825", "name": "code_execution"}},
+			"messages": []any{map[string]any{"role": "user", "content": "```bash\ntrue\n```\n"}},
+		}, 200, &msg)
+		if got := strings.Contains(string(msg), "may be lost or damaged"); got != told {
+			t.Errorf("told %v, want %v: %s", got, told, msg)
+		}
 	}
 }
 
