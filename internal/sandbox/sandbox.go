@@ -41,6 +41,10 @@ type (
 	Cell = guest.Cell
 	// CellResult is how a cell ended, see guest.CellResult.
 	CellResult = guest.CellResult
+	// ToolCall is a call that a cell waits for, see guest.ToolCall.
+	ToolCall = guest.ToolCall
+	// ToolAnswer answers one, see guest.ToolAnswer.
+	ToolAnswer = guest.ToolAnswer
 	// FileInfo describes one file inside, see guest.FileInfo.
 	FileInfo = guest.FileInfo
 )

@@ -16,6 +16,9 @@ func (c *Conn) Cell(ctx context.Context, cell Cell) (CellResult, error) {
 	if err := checkEnv("cell", cell.Env); err != nil {
 		return CellResult{}, err
 	}
+	if len(cell.Tools) > 0 {
+		return CellResult{}, &Error{Op: "cell", Detail: "this version serves no tools to cells"}
+	}
 	timeout := cell.Timeout
 	if timeout <= 0 {
 		timeout = DefaultCellTimeout

@@ -108,6 +108,14 @@ type Cell struct {
 	// Stdout, Stderr and OutputBytes are as in Command.
 	Stdout, Stderr io.Writer
 	OutputBytes    int64
+	// Tools are the names of async functions that the code may await. Each takes one dict, or keyword arguments, and returns
+	// a string. A name that is no identifier is found with '-' as '_', and every one as tools["exact-name"].
+	Tools []string
+	// Call is given the calls that the code waits for once its event loop has been idle for a moment. It may block as long
+	// as it likes: the cell's time limit stands still until it returns. It must return one ToolAnswer for each call, in any
+	// order; a call without one raises an error in the code. It runs in one goroutine, one group at a time; calls that are
+	// made meanwhile are the next group. ctx ends with the cell.
+	Call CallFunc
 }
 
 // CellResult tells how a cell ended. A cell past its Timeout has TimedOut, the
