@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/blob"
@@ -144,6 +145,9 @@ func TestBucketURLThatIsNotUnderstoodIsRefused(t *testing.T) {
 		"s3://b?endpoint=ftp://127.0.0.1":      "endpoint",
 		"s3://b?usepathstyle=true":             `unknown parameter "usepathstyle"`,
 		"s3://b?region=us-east-1&profile=work": `unknown parameter "profile"`,
+		"s3://b?anonymous=yes":                 `anonymous: "yes"`,
+		"s3://b?use_path_style=":               `use_path_style: ""`,
+		"s3://b?endpoint=http://127.0.0.1/b":   "without a path",
 	} {
 		s, err := blob.Open(t.Context(), where)
 		if err == nil {
@@ -152,4 +156,18 @@ func TestBucketURLThatIsNotUnderstoodIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", where, err, want)
 		}
 	}
+}
+
+// What a failed upload sent in parts would be paid for until somebody looks for it. Fails if the parts are not dropped.
+func TestUploadThatFailsLeavesNoParts(t *testing.T) {
+	t.Parallel()
+	blobtest.Run(t, func(t *testing.T, s *blob.Store) {
+		_, err := s.Put(t.Context(), "half", io.MultiReader(bytes.NewReader(make([]byte, 9<<20)), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Fatalf("put: %v", err)
+		}
+		if n, err := s.Unfinished(t.Context()); n != 0 || err != nil {
+			t.Errorf("%d uploads are unfinished, %v", n, err)
+		}
+	})
 }

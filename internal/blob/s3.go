@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,14 +54,22 @@ func openS3(_ context.Context, where string) (*bucket, error) {
 		return nil, errors.New("open bucket: the URL names none: s3://NAME")
 	}
 	endpoint, err := url.Parse(or(q.Get("endpoint"), "https://s3.amazonaws.com"))
-	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") {
-		return nil, fmt.Errorf("open bucket: endpoint: %q is no http:// or https:// address", q.Get("endpoint"))
+	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") || strings.Trim(endpoint.Path, "/") != "" {
+		return nil, fmt.Errorf("open bucket: endpoint: %q is no http:// or https:// address without a path", q.Get("endpoint"))
+	}
+	anonymous, err := flag(q, "anonymous")
+	if err != nil {
+		return nil, err
+	}
+	pathStyle, err := flag(q, "use_path_style")
+	if err != nil {
+		return nil, err
 	}
 	o := &minio.Options{Secure: endpoint.Scheme == "https", Region: q.Get("region"), MaxRetries: 3}
-	if q.Get("use_path_style") == "true" {
+	if pathStyle {
 		o.BucketLookup = minio.BucketLookupPath
 	}
-	if q.Get("anonymous") != "true" {
+	if !anonymous {
 		o.Creds = credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
 		})
@@ -75,6 +84,17 @@ func openS3(_ context.Context, where string) (*bucket, error) {
 		return nil, fmt.Errorf("open bucket: %w", err)
 	}
 	return &bucket{c: *c, name: u.Host, prefix: q.Get("prefix"), transport: transport}, nil
+}
+
+func flag(q url.Values, name string) (bool, error) {
+	if !q.Has(name) {
+		return false, nil
+	}
+	on, err := strconv.ParseBool(q.Get(name))
+	if err != nil {
+		return false, fmt.Errorf("open bucket: %s: %q is neither true nor false", name, q.Get(name))
+	}
+	return on, nil
 }
 
 func or(text, other string) string {
@@ -233,7 +253,7 @@ func (b *bucket) close() error {
 }
 
 func bucketError(err error) error {
-	if err != nil && minio.ToErrorResponse(err).StatusCode == http.StatusNotFound {
+	if r := minio.ToErrorResponse(err); err != nil && r.StatusCode == http.StatusNotFound && r.Code != minio.NoSuchBucket {
 		return ErrNotFound
 	}
 	return err

@@ -50,6 +50,9 @@ func (r *Runner) edit(ctx context.Context, p place, c Call) (*claude.Node, error
 	if command != "view" && strings.HasPrefix(name+"/", guest.OutputDir+"/") {
 		return nil, invalid(noteOutputDir)
 	}
+	if note := p.Unsaved(ctx); note != "" { // what is shown or changed may be damaged
+		return nil, &ToolError{Code: CodeUnavailable, Message: note + "; nothing was done: look at the files and call again"}
+	}
 	m, err := p.Machine(ctx)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,7 @@ type broken struct {
 	cell                           sandbox.Cell
 	during                         func(context.Context) error
 	dirs                           []string
+	unsaved                        string
 }
 
 func (b *broken) Machine(context.Context) (machine, error) { return b, b.machineErr }
@@ -53,6 +54,8 @@ func (b *broken) NoteREPL(_ context.Context, holds bool) error {
 }
 
 func (b *broken) REPLLost() bool { return b.lost }
+
+func (b *broken) Unsaved(context.Context) string { return b.unsaved }
 
 func (b *broken) Exec(ctx context.Context, c sandbox.Command) (sandbox.Result, error) {
 	b.command = c
@@ -595,5 +598,23 @@ func TestRenderIsTheSameForAReplayedBlock(t *testing.T) {
 	}
 	if _, failed := Render(ErrorBlock(Call{Name: ToolBash}, CodeUnavailable, "")); !failed {
 		t.Error("an error is not shown as one")
+	}
+}
+
+// An editor that works on a damaged file shows and keeps the damage as if it were the user's text.
+func TestEditorIsToldOfUnsavedFilesBeforeItWorks(t *testing.T) {
+	t.Parallel()
+	for _, input := range []string{
+		`{"command":"view","path":"/workspace/f"}`, `{"command":"create","path":"/workspace/f","file_text":"new"}`,
+		`{"command":"str_replace","path":"/workspace/f","old_str":"old","new_str":"new"}`,
+	} {
+		b := &broken{unsaved: "some files may be lost", files: map[string][]byte{"/workspace/f": []byte("old")}}
+		got := runOn(t, b, V20260120, call(ToolEditor, input))
+		if got.Get("error_code").Str() != string(CodeUnavailable) || !strings.Contains(got.Get("error_message").Str(), b.unsaved) {
+			t.Errorf("%s: %s", input, got.Text())
+		}
+		if string(b.files["/workspace/f"]) != "old" {
+			t.Errorf("%s: the file was changed", input)
+		}
 	}
 }

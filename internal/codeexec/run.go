@@ -45,6 +45,7 @@ type place interface {
 	Export(ctx context.Context, id string) (ids, notes []string, err error)
 	NoteREPL(ctx context.Context, holds bool) error
 	REPLLost() bool
+	Unsaved(ctx context.Context) string
 }
 
 // leasePlace is a container.Lease as a place.
@@ -64,7 +65,7 @@ func (p leasePlace) Export(ctx context.Context, id string) (ids, notes []string,
 		ids = append(ids, string(f.ID))
 	}
 	if err == nil {
-		if note := p.Unsaved(); note != "" {
+		if note := p.Unsaved(ctx); note != "" {
 			notes = append(notes, note)
 		}
 	}

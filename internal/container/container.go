@@ -61,7 +61,8 @@ type Container struct {
 	// packKey names the blob that is the workspace while it is packed; "" = the image is.
 	packKey, packSHA256 string
 
-	repl replState
+	repl    replState
+	unsaved bool // the next use is to be told so
 }
 
 // packed reports whether a blob holds the workspace, and no image does.

@@ -161,7 +161,7 @@ func (s *Service) inLease(ctx context.Context, caller tenant.Caller, id ID, dura
 	defer l.release(ctx, durable)
 	turn, cancel := l.Context(ctx)
 	defer cancel()
-	if err := l.live.unsavedError(); err != nil {
+	if err := l.unsavedError(turn); err != nil {
 		return err
 	}
 	sb, err := l.Sandbox(turn)

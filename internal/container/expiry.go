@@ -334,6 +334,9 @@ func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) 
 		if err := s.endSandbox(ctx, v, whyExpired); err != nil {
 			return err
 		}
+		v.mu.Lock()
+		v.closed = true // what its next use was to be told, nobody will ask for
+		v.mu.Unlock()
 		s.forget(v)
 	}
 	if err := s.dropSnapshot(id); err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -48,6 +49,22 @@ func (s *Service) Executions(ctx context.Context, caller tenant.Caller, id ID) (
 	}
 	return out, nil
 }
+
+// SyncWith replaces the writing of workspaces to disk.
+func (s *Service) SyncWith(f func(context.Context, *sandbox.Workspace) error) { s.sync = f }
+
+// OweUnnoted leaves a word for the next use of a container that its row does not have.
+func (s *Service) OweUnnoted(id ID, err error) {
+	s.mu.Lock()
+	v := s.lives[id]
+	s.mu.Unlock()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.unsaved = owed{err: err}
+}
+
+// Entries counts the containers that the process knows.
+func (s *Service) Entries() int { return len(s.snapshot()) }
 
 // Book notes an execution as the end of a call does.
 func (s *Service) Book(e Execution) { s.book(e) }

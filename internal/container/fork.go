@@ -27,6 +27,9 @@ func (s *Service) Fork(ctx context.Context, caller tenant.Caller, id ID) (*Conta
 	defer l.release(ctx, false)
 	turn, cancel := l.Context(ctx)
 	defer cancel()
+	if err := l.unsavedError(turn); err != nil { // the copy would have the same holes, and nobody would be told of them
+		return nil, err
+	}
 	fork, err := l.fork(turn)
 	if err != nil && l.ended.Err() != nil {
 		return nil, context.Cause(l.ended)

@@ -66,6 +66,7 @@ func (s *Service) Acquire(ctx context.Context, caller tenant.Caller, id ID) (*Le
 	}
 	l.c = c
 	l.hold(v)
+	v.inherit(c)
 	return l, nil
 }
 

@@ -46,7 +46,7 @@ type live struct {
 	booked    bool
 	dirty     bool    // used since the last sync began
 	saving    *saving // a sync that runs, perhaps longer than the turn that began it
-	unsaved   error   // of a sync that failed since the last use: the next one is told
+	unsaved   owed    // what the next use is to be told
 
 	frozen    bool
 	noFreeze  bool      // freezing failed since the last use
@@ -173,11 +173,19 @@ func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 			if !v.frozen {
 				return sb, nil
 			}
-			if err := sb.Thaw(ctx); err != nil {
-				return nil, fmt.Errorf("thaw container %s: %w", v.id, err)
+			err := sb.Thaw(ctx)
+			if err == nil {
+				v.frozen = false
+				return sb, nil
 			}
-			v.frozen = false
-			return sb, nil
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			// It will not run again, whether the host or what is inside keeps it from that: another takes its place.
+			s.log().WarnContext(ctx, "sandbox cannot be thawed", "container_id", v.id, "error", err)
+			if err := s.endSandbox(ctx, v, whyDied); err != nil {
+				return nil, err
+			}
 		}
 	}
 	sb, continued, err := l.start(ctx)
@@ -320,6 +328,10 @@ func (l *Lease) unpackError(ctx context.Context, err error) error {
 	case errors.Is(err, blob.ErrNotFound) && l.c.Home != l.s.Instance:
 		return farError() // it lies in a store that its home has and we do not
 	case errors.Is(err, blob.ErrNotFound):
+		// A store that is the wrong one, or that answers for all its blobs alike, has lost nothing.
+		if ping := l.s.Blobs.Ping(ctx); ping != nil {
+			return fmt.Errorf("%w, in a store that cannot be reached: %w", err, ping)
+		}
 		return errors.Join(l.lost(ctx), err)
 	}
 	return capacity(err)
@@ -403,6 +415,9 @@ func (s *Service) detach(ctx context.Context, v *live, end func(context.Context)
 	ctx, cancel := context.WithTimeout(ctx, detachLimit)
 	defer cancel()
 	if err := end(ctx); err != nil {
+		if errors.Is(err, sandbox.ErrUnsaved) {
+			s.owe(ctx, v, err)
+		}
 		return fmt.Errorf("detach workspace of container %s: %w", v.id, err)
 	}
 	v.mu.Lock()
@@ -460,7 +475,7 @@ func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
 func (v *live) owesWord() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.unsaved != nil
+	return v.unsaved.err != nil && !v.unsaved.noted
 }
 
 // forget drops the entry of a container without a sandbox; the caller holds its turn.

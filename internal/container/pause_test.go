@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
@@ -97,7 +98,7 @@ func TestSyncThatFailsIsRepeated(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad disk")
 	n := 0
-	s := &Service{sync: func(context.Context, *sandbox.Workspace) error {
+	s := &Service{DB: dbtest.SQLite(t), sync: func(context.Context, *sandbox.Workspace) error {
 		if n++; n == 1 {
 			return bad
 		}
@@ -120,7 +121,7 @@ func TestNextUseIsToldOnceThatASyncFailed(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("no space left on device")
 	fails := true
-	s := &Service{sync: func(context.Context, *sandbox.Workspace) error {
+	s := &Service{DB: dbtest.SQLite(t), sync: func(context.Context, *sandbox.Workspace) error {
 		if fails {
 			return bad
 		}
@@ -136,15 +137,16 @@ func TestNextUseIsToldOnceThatASyncFailed(t *testing.T) {
 	fails = false
 	s.syncLive(t.Context(), v)
 	v.ws = nil
+	v.unsaved.noted = false // as if the row could not be written
 	s.forget(v)
 	if len(s.snapshot()) != 1 {
 		t.Fatal("forgotten while its owner has not been told")
 	}
 	l := &Lease{s: s, live: v}
-	if note := l.Unsaved(); !strings.Contains(note, "lost") {
+	if note := l.Unsaved(t.Context()); !strings.Contains(note, "lost") {
 		t.Errorf("first use: %q", note)
 	}
-	if note := l.Unsaved(); note != "" {
+	if note := l.Unsaved(t.Context()); note != "" {
 		t.Errorf("second use: %q", note)
 	}
 	s.forget(v)
@@ -197,5 +199,23 @@ func TestBackgroundWorkIsToldThatItsTurnIsWanted(t *testing.T) {
 	s.endTry(v)
 	if next := <-got; next != v || s.snapshot()[0] != v {
 		t.Error("the turn of another entry was given: two could work at once")
+	}
+}
+
+// The last sync of a workspace is that of its detaching. Fails if its error ends in the log.
+func TestDetachThatCannotSaveIsTold(t *testing.T) {
+	t.Parallel()
+	s := &Service{DB: dbtest.SQLite(t)}
+	v := newLive("container_x", t0)
+	for _, tt := range []struct {
+		err  error
+		told bool
+	}{{errors.New("still at work"), false}, {sandbox.ErrUnsaved, true}} {
+		if err := s.detach(t.Context(), v, func(context.Context) error { return tt.err }); !errors.Is(err, tt.err) {
+			t.Errorf("detach: %v", err)
+		}
+		if told := (&Lease{s: s, live: v}).Unsaved(t.Context()) != ""; told != tt.told {
+			t.Errorf("%v: told %v", tt.err, told)
+		}
 	}
 }

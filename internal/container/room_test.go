@@ -125,6 +125,7 @@ type stickyDriver struct {
 	stuck string // its id; "" = none, "*" = all
 	tried int    // how often that one was to be destroyed
 	hold  func(id string)
+	cold  bool // what is frozen stays so
 }
 
 func (d *stickyDriver) Create(ctx context.Context, spec sandbox.Spec) (*sandbox.Sandbox, error) {
@@ -143,6 +144,12 @@ type stickyInstance struct {
 func (i *stickyInstance) SetFrozen(ctx context.Context, frozen bool) error {
 	if frozen {
 		return i.Freeze(ctx)
+	}
+	i.d.mu.Lock()
+	cold := i.d.cold
+	i.d.mu.Unlock()
+	if cold {
+		return errors.New("it does not answer")
 	}
 	return i.Thaw(ctx)
 }

@@ -26,6 +26,7 @@ type row struct {
 	PackSHA256   string      `bun:"pack_sha256"`
 	PackBytes    int64       `bun:"pack_bytes"`
 	REPL         replState   `bun:"repl"`
+	Unsaved      bool        `bun:"unsaved"`
 	IdleTTL      int64       `bun:"idle_ttl_seconds"`
 	CreatedAt    wire.Micros `bun:"created_at"`
 	LastUsedAt   wire.Micros `bun:"last_used_at"`
@@ -38,7 +39,7 @@ func (r *row) container() *Container {
 		ID: ID(r.ID), Owner: r.Owner, State: r.State, RootFS: r.RootFS, Home: r.Home,
 		IdleTTL: time.Duration(r.IdleTTL) * time.Second, CreatedAt: r.CreatedAt.Time(), LastUsedAt: r.LastUsedAt.Time(),
 		ExpiresAt: r.ExpiresAt.Time(), MaxExpiresAt: r.MaxExpiresAt.Time(), hasWorkspace: r.HasWorkspace, repl: r.REPL,
-		packKey: r.PackKey, packSHA256: r.PackSHA256,
+		unsaved: r.Unsaved, packKey: r.PackKey, packSHA256: r.PackSHA256,
 	}
 }
 
@@ -177,6 +178,14 @@ func setREPL(ctx context.Context, d *db.DB, id ID, s replState) error {
 	return write(ctx, d, "note interpreter of container "+string(id), func(ctx context.Context, tx db.Tx) error {
 		res, err := tx.NewUpdate().Model((*row)(nil)).Set("repl = ?", s).Where("id = ?", string(id)).Exec(ctx)
 		return db.MustChange(res, err)
+	})
+}
+
+// setUnsaved notes that the next use must be told of files that are not saved, or that it was. The disk may be full.
+func setUnsaved(ctx context.Context, d *db.DB, id ID, unsaved bool) error {
+	return end(ctx, d, "note unsaved files of container "+string(id), func(ctx context.Context, tx db.Tx) error {
+		_, err := tx.NewUpdate().Model((*row)(nil)).Set("unsaved = ?", unsaved).Where("id = ?", string(id)).Exec(ctx)
+		return err
 	})
 }
 

@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -63,12 +64,14 @@ func (s *Service) saveOnce(ctx context.Context, v *live) (run *saving, current b
 	v.saving, v.dirty = run, false
 	go func() {
 		defer close(run.done)
-		run.err = s.syncDisk(context.WithoutCancel(ctx), ws)
+		if run.err = s.syncDisk(context.WithoutCancel(ctx), ws); run.err != nil {
+			s.owe(ctx, v, run.err)
+		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.saving = nil
 		if run.err != nil {
-			v.dirty, v.unsaved = true, run.err
+			v.dirty = true
 		}
 	}()
 	return run, true
@@ -79,33 +82,69 @@ const CodeUnsaved = "sandbox_files_not_saved"
 
 const noteUnsaved = "the server's disk did not take the last changes to the files in this container; some of them may be lost or damaged"
 
-// told gives the error of a sync that failed, once. What was not saved may have been acknowledged long before, so nobody who
-// goes on may be left to believe in it. A server that is killed before the next use tells nobody.
-func (v *live) told() error {
+// owed is the word about a sync that failed.
+type owed struct {
+	err   error // nil = none
+	noted bool  // in the row, so that whoever has the container next finds it there
+}
+
+// owe remembers that the next use must be told. What was not saved may have been acknowledged long before, so nobody who goes
+// on may be left to believe in it, on whatever server and after whatever restart. Only a server that is killed before the
+// sync has failed tells nobody.
+func (s *Service) owe(ctx context.Context, v *live, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncLimit)
+	defer cancel()
+	// The row comes first: as soon as the word is in memory it can be given, which clears the row.
+	noted := setUnsaved(ctx, s.DB, v.id, true)
+	if noted != nil {
+		s.log().ErrorContext(ctx, "note unsaved files", "container_id", v.id, "error", noted)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	err := v.unsaved
-	v.unsaved = nil
-	return err
+	v.unsaved = owed{err, noted == nil}
+}
+
+// inherit takes over what the row says of a sync that failed before this process knew the container.
+func (v *live) inherit(c *Container) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if c.unsaved && v.unsaved.err == nil {
+		v.unsaved = owed{errors.New("a sync failed before the container came here"), true}
+	}
+}
+
+// told gives the error of a sync that failed, once.
+func (l *Lease) told(ctx context.Context) error {
+	v := l.live
+	v.mu.Lock()
+	word := v.unsaved
+	v.unsaved = owed{}
+	v.mu.Unlock()
+	if word.noted {
+		if err := setUnsaved(ctx, l.s.DB, v.id, false); err != nil { // then it is told twice
+			l.s.log().WarnContext(ctx, "note told of unsaved files", "container_id", v.id, "error", err)
+		}
+	}
+	return word.err
 }
 
 // unsavedError answers the first use after such a sync.
-func (v *live) unsavedError() error {
-	err := v.told()
+func (l *Lease) unsavedError(ctx context.Context) error {
+	err := l.told(ctx)
 	if err == nil {
 		return nil
 	}
-	e := wire.Internal(fmt.Errorf("workspace %s was not saved: %w", v.id, err)).WithCode(CodeUnsaved)
+	e := wire.Internal(fmt.Errorf("workspace %s was not saved: %w", l.live.id, err)).WithCode(CodeUnsaved)
 	e.Message = strings.ToUpper(noteUnsaved[:1]) + noteUnsaved[1:] + ". Nothing of this request has run: look at the files and send it again."
 	e.NoRetry = true
 	return e
 }
 
 // Unsaved is a note for the model, once after the workspace could not be written to disk; empty otherwise.
-func (l *Lease) Unsaved() string {
+func (l *Lease) Unsaved(ctx context.Context) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.live == nil || l.live.told() == nil {
+	if l.live == nil || l.told(ctx) == nil {
 		return ""
 	}
 	return noteUnsaved

@@ -61,7 +61,9 @@ func (b *Ballast) load(size int64) error {
 	if _, err := os.Lstat(b.Path); err == nil {
 		return nil
 	}
-	f, err := os.OpenFile(b.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	// Under its name it is whole: a process that is killed here leaves no ballast that is none.
+	making := b.Path + ".new"
+	f, err := os.OpenFile(making, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -69,8 +71,11 @@ func (b *Ballast) load(size int64) error {
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = nil // an empty file: a file system that cannot promise room, and nothing to try again
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(b.Path))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(making, b.Path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(making))
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ var (
 	ErrSnapshot = errors.New("sandbox: snapshot cannot be used")
 	// ErrScarce: there is no memory for sandboxes that are only kept ready.
 	ErrScarce = errors.New("sandbox: memory is scarce")
+	// ErrUnsaved: not all of what was written in a workspace has reached the disk.
+	ErrUnsaved = errors.New("sandbox: workspace was not saved")
 	// ErrDamaged: the file system of a workspace is broken beyond repair; trying again does not help.
 	ErrDamaged = errors.New("sandbox: workspace is damaged")
 )

@@ -32,8 +32,22 @@ func (w *Workspace) Attach(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("attach workspace %s: %w", w.ID, Full(err)), image.File.Close())
 	}
 	w.image = image.File
-	w.setMount(mount)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mount = mount
+	if run := w.detaching; run != nil && isClosed(run.done) {
+		w.detaching = nil // of the time before
+	}
 	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // lock waits for the lock of a dying server, not for one that lives: its loop device shows nothing, so time decides.
@@ -86,10 +100,21 @@ func syncImage(mount, image *os.File) error {
 		return err
 	}
 	defer func() { _ = unix.Close(root) }() // opened for one call
-	if err := unix.Syncfs(root); err != nil {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(root, &st); err != nil {
 		return err
 	}
-	return image.Sync()
+	// After an error the kernel writes no more, and of a file system that is read-only a sync says nothing.
+	if st.Flags&unix.ST_RDONLY != 0 {
+		return fmt.Errorf("%w: the file system became read-only: %w", ErrUnsaved, unix.EROFS)
+	}
+	if err := unix.Syncfs(root); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsaved, err)
+	}
+	if err := image.Sync(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsaved, err)
+	}
+	return nil
 }
 
 // openRoot opens the top folder; a mount descriptor itself is a path only.
@@ -99,7 +124,8 @@ func openRoot(mount *os.File) (int, error) {
 
 // Detach writes everything out and releases the loop device. The sandboxes that used it must be destroyed. Repeatable.
 // A disk that hangs cannot be called off: when ctx ends first Detach returns its cause and the work goes on; the next
-// Detach waits for it again. The workspace is detached also if not everything could be written.
+// Detach waits for it again, or gives its result. The workspace is detached also if not everything could be written
+// (ErrUnsaved).
 func (w *Workspace) Detach(ctx context.Context) error { return w.end(ctx, true) }
 
 // Drop is Detach for a workspace that is to be removed: it needs no room on the disk, and what was not written is lost.
@@ -109,13 +135,23 @@ func (w *Workspace) end(ctx context.Context, keep bool) error {
 	run := w.startDetach(ctx, keep)
 	select {
 	case <-run.done:
+		w.forget(run)
 		return run.err
 	case <-ctx.Done():
 		return fmt.Errorf("detach workspace %s: still at work: %w", w.ID, context.Cause(ctx))
 	}
 }
 
-// startDetach begins to detach, or gives the work that goes on.
+// forget drops work whose result somebody has.
+func (w *Workspace) forget(run *detaching) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.detaching == run {
+		w.detaching = nil
+	}
+}
+
+// startDetach begins to detach, or gives the work that goes on or whose result nobody has waited for.
 func (w *Workspace) startDetach(ctx context.Context, keep bool) *detaching {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,9 +163,6 @@ func (w *Workspace) startDetach(ctx context.Context, keep bool) *detaching {
 	go func() {
 		defer close(run.done)
 		run.err = w.detach(context.WithoutCancel(ctx), keep)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.detaching = nil
 	}()
 	return run
 }

@@ -399,3 +399,24 @@ func TestDetachThatHangsIsLeftBehindAndFinishedLater(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// After an error the kernel makes a file system read-only, and syncing one that is read-only succeeds whatever was lost.
+func TestWorkspaceThatBecameReadOnlyIsNotCalledSaved(t *testing.T) {
+	t.Parallel()
+	ws := attached(t, &Workspaces{Dir: t.TempDir()}, "w", smallLimits())
+	if err := unix.MountSetattr(int(ws.Mount().Fd()), "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ws.Sync(t.Context()); !errors.Is(err, ErrUnsaved) {
+		t.Errorf("sync: %v", err)
+	}
+	// Whoever stops waiting leaves the result to the next.
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := errors.Join(ws.Detach(impatient), ws.Detach(t.Context())); !errors.Is(err, ErrUnsaved) {
+		t.Errorf("detach: %v", err)
+	}
+	if err := ws.Detach(t.Context()); err != nil {
+		t.Errorf("told twice: %v", err)
+	}
+}

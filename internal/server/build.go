@@ -76,6 +76,9 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 	if p.blobs, err = blob.Open(ctx, or(cfg.Blobs, p.data.file("blobs"))); err != nil {
 		return err
 	}
+	if err := p.blobs.Ping(ctx); err != nil { // it may come up later than this server
+		log.WarnContext(ctx, "blob store cannot be used; uploads and packed workspaces wait for it", "error", err)
+	}
 	cursor, err := p.db.Secret(ctx, "cursor", 32)
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ func keys(t *testing.T, s *blob.Store, prefix string) []string {
 }
 
 func roundTrip(t *testing.T, s *blob.Store) {
-	for _, n := range []int{0, 1, 256<<10 - 1, 256 << 10, 256<<10 + 1, 6<<20 + 7} {
+	for _, n := range []int{0, 1, 256<<10 - 1, 256 << 10, 256<<10 + 1, 8<<20 - 1, 8 << 20, 17<<20 + 7} {
 		want := content(n)
 		info, err := s.Put(t.Context(), "a/b", bytes.NewReader(want))
 		if err != nil {
@@ -133,7 +133,7 @@ func (f *failing) Read(p []byte) (int, error) {
 }
 
 func failingReader(t *testing.T, s *blob.Store) {
-	for _, n := range []int{0, 100, 7 << 20} {
+	for _, n := range []int{0, 100, 9 << 20} {
 		_, err := s.Put(t.Context(), "half", &failing{n: n})
 		if !errors.Is(err, errBroken) {
 			t.Errorf("after %d bytes: %v, want the reader's error", n, err)
