@@ -33,6 +33,7 @@ func serveWithClock(offset string, args []string) error {
 		return err
 	}
 	cfg.Sandbox.AllowSharedKernel = true
+	cfg.Container.PerApp = 0 // the machine is to be the limit
 	cfg.Now = func() time.Time {
 		b, err := os.ReadFile(offset)
 		if err != nil {

@@ -150,7 +150,7 @@ func TestReferencesAreFoundAtAnyDepth(t *testing.T) {
 		"file_escaped":   {"file_escaped", "messages.0.content.3.file_id", RefOther, 1},
 		"file_out":       {"file_out", "messages.1.content.1.content.content.0.file_id", RefQuoted, 1},
 		"file_cell":      {"file_cell", "messages.1.content.2.content.content.0.file_id", RefQuoted, 1},
-		"file_cite":      {"file_cite", "messages.1.content.3.citations.0.file_id", RefOther, 1},
+		"file_cite":      {"file_cite", "messages.1.content.3.citations.0.file_id", RefQuoted, 1},
 		"file_in_result": {"file_in_result", "messages.2.content.0.content.0.source.file_id", RefSource, 1},
 	}
 	if d := cmp.Diff(got, want); d != "" {

@@ -2,6 +2,8 @@ package claude
 
 import (
 	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -18,10 +20,10 @@ type RefKind uint8
 
 // The kinds of file reference.
 const (
-	RefOther  RefKind = iota // a citation or a block this server does not know: checked like a use
+	RefOther  RefKind = iota // in a block this server does not know: checked like a use
 	RefUpload                // a container_upload block
 	RefSource                // the source of a document or an image
-	RefQuoted                // an output named in a replayed result block: a quotation, never resolved
+	RefQuoted                // an output named in a replayed result block, or a citation: a quotation, never resolved
 )
 
 // FileRef is one file id in a request, with the path of its member.
@@ -90,13 +92,16 @@ func (w *walker) add(holder, value *Node, path []string) error {
 	if id == "" {
 		return wire.Invalid("%s: a file id is required.", wire.JoinPath(path))
 	}
+	if !likeAnID(id) {
+		return wire.Invalid("%s: this cannot be the id of a file.", wire.JoinPath(path))
+	}
 	kind := RefOther
 	switch holder.Type() {
 	case "container_upload":
 		kind = RefUpload
 	case "file":
 		kind = RefSource
-	case "bash_code_execution_output", "code_execution_output":
+	case "bash_code_execution_output", "code_execution_output", "char_location", "page_location", "content_block_location":
 		kind = RefQuoted
 	}
 	key := FileRef{ID: id, Kind: kind}
@@ -121,6 +126,11 @@ func (w *walker) add(holder, value *Node, path []string) error {
 	}
 	w.refs = append(w.refs, FileRef{ID: id, Path: at, Kind: kind, Uses: 1})
 	return nil
+}
+
+// likeAnID tells what may be an unknown id from what is none.
+func likeAnID(s string) bool {
+	return len(s) <= 256 && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // opaque reports whether the member holds application data that the server

@@ -14,9 +14,16 @@ type ID string
 // wellFormed is wider than what NewID makes, so that ids of a hosted service are unknown and not malformed.
 var wellFormed = regexp.MustCompile(`^container_[A-Za-z0-9_-]{1,120}$`)
 
-// Validate refuses what cannot be an id. The empty id is malformed too.
+// otherID is the form of ids of other things; such a one is of no container.
+var otherID = regexp.MustCompile(`^[a-z]{2,16}_[A-Za-z0-9_-]{1,120}$`)
+
+// Validate refuses what cannot be an id. The empty id is malformed too; the id of something else is unknown.
 func (id ID) Validate() error {
-	if !wellFormed.MatchString(string(id)) {
+	switch {
+	case wellFormed.MatchString(string(id)):
+	case otherID.MatchString(string(id)):
+		return wire.NotFound()
+	default:
 		return wire.Invalid("container: %q is not a container id; an id begins with \"container_\"", clip(string(id), 64))
 	}
 	return nil

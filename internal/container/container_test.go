@@ -32,6 +32,21 @@ func TestIDRefusesWhatCannotBeOne(t *testing.T) {
 	}
 }
 
+func TestIDsOfOtherThingsAreUnknownContainers(t *testing.T) {
+	t.Parallel()
+	for id, status := range map[ID]int{
+		"file_011CNha8iCJcU1wXNR6q4V8w": 404, "msg_01Up": 404, "srvtoolu_01x": 404,
+		"container_": 400, "": 400, "x": 400, "../container_01x": 400, ID("file_" + strings.Repeat("a", 10<<10)): 400,
+	} {
+		e := wire.AsError(id.Validate())
+		if e == nil || e.HTTPStatus() != status {
+			t.Errorf("Validate(%.40q) = %v, want %d", id, e, status)
+		} else if status == 404 && e.Message != wire.NotFound().Message {
+			t.Errorf("Validate(%q) tells %q", id, e.Message)
+		}
+	}
+}
+
 // The setting is stored with the container, every use moves the expiry by it, and no number of uses passes the end.
 func TestCase76ExpiryRollsByItsOwnTimeAndNeverPassesTheMaximum(t *testing.T) {
 	t.Parallel()

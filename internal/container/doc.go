@@ -38,6 +38,6 @@
 // turn durable; inputs.go files in; export.go files out;
 // exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs; snapshot.go
 // variables that outlive a sandbox;
-// execution.go what each call used; admission.go when memory allows another sandbox, room.go who makes room for it;
+// execution.go what each call used; share.go how many work at once; admission.go when memory allows another sandbox, room.go who makes room for it;
 // recover.go what a start does with the rows of the run before; http.go; store.go, store_pack.go, store_execution.go.
 package container

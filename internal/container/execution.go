@@ -121,7 +121,7 @@ func (l *Lease) begin(kind Kind, code int64) *Execution {
 	defer l.mu.Unlock()
 	l.bookLast()
 	e := &Execution{
-		ID: wire.NewID("exec"), ContainerID: l.c.ID, Owner: l.c.Owner, Kind: kind, StartedAt: l.s.now(), BytesIn: code + l.filesIn,
+		ID: wire.NewID("exec"), ContainerID: l.c.ID, Owner: l.makes(), Kind: kind, StartedAt: l.s.now(), BytesIn: code + l.filesIn,
 		filesIn: l.filesIn,
 	}
 	l.filesIn = 0

@@ -12,6 +12,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -57,8 +58,14 @@ func outputPath(callID string) (string, error) {
 	return path.Join(outputRoot, callID), nil
 }
 
-// Export turns the regular files at the top level of a call's output folder into output files owned like the container,
-// sorted by name. The notes name what was left out and why, each a line for the model. Files that were stored stay
+// makes is what the turn's output files and executions carry: they belong to whoever makes the request, in the scope of the
+// container, which another user of the app may have made.
+func (l *Lease) makes() tenant.Owner {
+	return tenant.Owner{AppID: l.c.Owner.AppID, UserID: l.caller.UserID, Scope: l.c.Owner.Scope}
+}
+
+// Export turns the regular files at the top level of a call's output folder into output files of the caller in the
+// container's scope, sorted by name. The notes name what was left out and why, each a line for the model. Files that were stored stay
 // stored when a later one fails.
 func (l *Lease) Export(ctx context.Context, callID string) (files []*file.File, notes []string, err error) {
 	dir, err := outputPath(callID)
@@ -126,7 +133,7 @@ func (l *Lease) export(ctx context.Context, sb *sandbox.Sandbox, callID, name st
 		return nil, fmt.Errorf("open output %s: %w", path.Base(name), err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	f, err := l.s.Files.CreateOutput(ctx, l.c.Owner, file.OutputParams{
+	f, err := l.s.Files.CreateOutput(ctx, l.makes(), file.OutputParams{
 		Filename: path.Base(name), ContainerID: string(l.c.ID), CallID: callID,
 		Body: &sizedReader{r: body, left: info.Size},
 	})

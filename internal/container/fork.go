@@ -12,8 +12,8 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
-// Fork makes a new container with a copy of the workspace of another: of the same owner, on the same root file system,
-// with a life of its own. It waits for a running turn like every use; processes and interpreter variables stay with the
+// Fork makes a new container with a copy of the workspace of another: of the caller, in the same scope, on the same root file
+// system, with a life of its own. It waits for a running turn like every use; processes and interpreter variables stay with the
 // source. From then on neither sees what the other does. Errors are those of Acquire, and wire.Overloaded where disk or
 // memory cannot carry another container.
 func (s *Service) Fork(ctx context.Context, caller tenant.Caller, id ID) (*Container, error) {
@@ -50,7 +50,11 @@ func (l *Lease) fork(ctx context.Context) (*Container, error) {
 			return nil, err
 		}
 	}
-	fork := s.blank(c.Owner, img.Name, c.IdleTTL)
+	flow, err := tenant.NewFlow(l.caller, &c.Owner, true)
+	if err != nil {
+		return nil, err
+	}
+	fork := s.blank(flow.Owner(), img.Name, c.IdleTTL)
 	if c.repl != replNone {
 		fork.repl = replLost
 	}

@@ -169,7 +169,7 @@ func TestForkOfWhatOneMayNotUseAnswersLikeEverythingElse(t *testing.T) {
 	})
 }
 
-// The owner of a fork is the owner of the source, also if another caller of the app makes it.
+// A fork has the scope of its source, and belongs to whoever made it.
 func TestForkStaysInItsScope(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {
@@ -182,7 +182,7 @@ func TestForkStaysInItsScope(t *testing.T) {
 		user := e.Caller
 		user.UserID = "someone"
 		c, err := e.Fork(t.Context(), user, src.ID)
-		if err != nil || c.Owner != src.Owner {
+		if want := (tenant.Owner{AppID: user.AppID, UserID: "someone", Scope: tenant.ScopeApp}); err != nil || c.Owner != want {
 			t.Errorf("owner %+v, %v", c.Owner, err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -24,6 +25,30 @@ const maxInputBytes = 5 << 30
 
 // maxNameBytes is the longest file name of a workspace.
 const maxNameBytes = 255
+
+// admitFiles applies the flow rule to the files of a container that is to be made.
+func admitFiles(caller tenant.Caller, ids []file.ID, found map[file.ID]*file.File) error {
+	flow, err := tenant.NewFlow(caller, nil, true)
+	for i, id := range ids {
+		if err == nil {
+			err = flow.Admit(tenant.FileUse{Owner: found[id].Owner, ID: string(id), Path: "files." + strconv.Itoa(i)})
+		}
+	}
+	return err
+}
+
+// Holds gives the files that a container was given and still has. The container was read under the caller's rule before.
+func (s *Service) Holds(ctx context.Context, id ID) (map[file.ID]bool, error) {
+	in, err := inputs(ctx, s.DB, id)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[file.ID]bool, len(in))
+	for _, f := range in {
+		held[file.ID(f.FileID)] = true
+	}
+	return held, nil
+}
 
 // AddFile puts a file of the Files API into the container and returns its path. A file that the container holds already
 // is left as it is. When AddFile returns, a command can see the file.

@@ -29,6 +29,7 @@ type Lease struct {
 	loaded   bool       // inputs were read
 	last     *Execution // the account of the newest execution, open for its output files
 	filesIn  int64      // bytes of input files that no execution accounts for yet
+	share    func()     // gives back what the turn has of its caller's share; nil = it used no sandbox yet
 	released bool
 }
 
@@ -211,6 +212,9 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 		return
 	}
 	l.released = true
+	if l.share != nil {
+		defer l.share()
+	}
 	if l.live == nil {
 		return
 	}

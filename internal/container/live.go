@@ -163,6 +163,13 @@ func (l *Lease) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 
 func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 	s, v := l.s, l.live
+	if l.share == nil {
+		give, err := s.shares.take(l.caller, s.PerApp, s.PerUser)
+		if err != nil {
+			return nil, err
+		}
+		l.share = give
+	}
 	if sb := v.sandbox(); sb != nil {
 		select {
 		case <-sb.Done():

@@ -54,6 +54,9 @@ type Service struct {
 	SweepLimit  time.Duration // how long one container may hold it up; 0 = 30 s
 	KeepLimit   time.Duration // how long the end of a sandbox waits for its snapshot; 0 = 20 s
 
+	// PerApp and PerUser bound the turns that use a sandbox at once, of an app and of one user in it; 0 = no bound.
+	PerApp, PerUser int
+
 	// MaxFile bounds an output file, and a file that the direct door takes or gives; 0 = 500 MiB.
 	MaxFile int64
 
@@ -92,6 +95,7 @@ type Service struct {
 	packer  packer
 
 	accounts accounts
+	shares   shares
 }
 
 // Bounds of expires_after_seconds.
@@ -117,6 +121,9 @@ func (s *Service) Create(ctx context.Context, caller tenant.Caller, p CreatePara
 	}
 	files, err := s.Files.Authorize(ctx, caller, p.Files)
 	if err != nil {
+		return nil, err
+	}
+	if err := admitFiles(caller, p.Files, files); err != nil {
 		return nil, err
 	}
 	if err := insert(ctx, s.DB, c); err != nil {

@@ -111,14 +111,20 @@ type position struct {
 	id        string
 }
 
+// pageOf is the statement of a page.
+func pageOf(q db.IDB, rows *[]row, caller tenant.Caller, after *position, limit int) *bun.SelectQuery {
+	order := []string{"container.created_at DESC", "container.id DESC"}
+	return caller.Page(q, rows, "container", limit, order, func(half *bun.SelectQuery) *bun.SelectQuery {
+		if after != nil {
+			half = half.Where("(container.created_at, container.id) < (?, ?)", after.createdAt, after.id)
+		}
+		return half.Where("container.state NOT IN ('deleting', 'deleted')")
+	})
+}
+
 func list(ctx context.Context, d *db.DB, caller tenant.Caller, after *position, limit int) ([]*Container, error) {
 	var rows []row
-	q := d.Read().NewSelect().Model(&rows).Where("container.state NOT IN ('deleting', 'deleted')")
-	q = caller.Where(q).OrderExpr("container.created_at DESC, container.id DESC").Limit(int64(limit))
-	if after != nil {
-		q = q.Where("container.created_at < ? OR (container.created_at = ? AND container.id < ?)",
-			after.createdAt, after.createdAt, after.id)
-	}
+	q := pageOf(d.Read(), &rows, caller, after, limit)
 	if err := q.Scan(ctx); err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}

@@ -11,8 +11,10 @@
 //     takes the write lock at its start.
 //   - A file beside SQLite keeps room for deletions on a full disk; every other write fails there with
 //     syscall.ENOSPC, also where the database has another name for it.
+//   - A row never changes its owner, its scope or its id: triggers refuse it.
 //   - A database whose schema is newer than the program is refused, with both versions named.
 //
-// Files: db.go (open, errors), full.go (a disk without room), tx.go (transactions, dialect fragments), migrate.go, secret.go (random
+// Files: db.go (open, errors), full.go (a disk without room), tx.go (transactions, dialect fragments), migrate.go, owners.go
+// (owners that stand), secret.go (random
 // values kept in the database). dbtest gives tests a fresh database on each engine.
 package db

@@ -30,7 +30,7 @@ func (d *DB) migrate(ctx context.Context) error {
 		return fmt.Errorf("read migrations: %w", err)
 	}
 	dialect := goose.DialectSQLite3
-	var opts []goose.ProviderOption
+	opts := []goose.ProviderOption{goose.WithGoMigrations(ownersStand(d.engine))}
 	if d.engine == Postgres {
 		dialect = goose.DialectPostgres
 		// Replicas that start together take turns.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/blob"
@@ -35,6 +36,8 @@ type Service struct {
 	// OrphanAge is how old a blob without a row must be to be swept; 0 means one hour. An upload that takes
 	// half as long from its last byte to its end is refused.
 	OrphanAge time.Duration
+
+	latest atomic.Int64 // the latest time read
 
 	sweep struct {
 		sync.Mutex
@@ -128,11 +131,22 @@ func (s *Service) dropBlob(ctx context.Context, key string) {
 	}
 }
 
+// now never goes back while the server runs: what has expired stays expired when somebody sets the clock.
 func (s *Service) now() time.Time {
-	if s.Now != nil {
-		return s.Now()
+	read := s.Now
+	if read == nil {
+		read = time.Now
 	}
-	return time.Now()
+	now := read().UnixMicro()
+	for {
+		latest := s.latest.Load()
+		if now <= latest {
+			return time.UnixMicro(latest).UTC()
+		}
+		if s.latest.CompareAndSwap(latest, now) {
+			return time.UnixMicro(now).UTC()
+		}
+	}
 }
 
 func (s *Service) log() *slog.Logger {

@@ -126,18 +126,26 @@ type pageQuery struct {
 	metadataLimit int64
 }
 
+// pageOf is the statement of a page.
+func pageOf(q db.IDB, rows *[]*fileRow, c tenant.Caller, p pageQuery) *bun.SelectQuery {
+	order := []string{"f.created_at DESC", "f.id DESC"}
+	if p.newer {
+		order = []string{"f.created_at", "f.id"}
+	}
+	return c.Page(q, rows, "f", p.limit, order, func(half *bun.SelectQuery) *bun.SelectQuery {
+		switch {
+		case p.newer:
+			half = half.Where("(f.created_at, f.id) > (?, ?)", p.at.createdAt, p.at.id)
+		case p.at != nil:
+			half = half.Where("(f.created_at, f.id) < (?, ?)", p.at.createdAt, p.at.id)
+		}
+		return visible(half, p.metadataLimit)
+	})
+}
+
 func selectPage(ctx context.Context, q db.IDB, c tenant.Caller, p pageQuery) ([]*fileRow, error) {
 	var rows []*fileRow
-	sel := visible(c.Where(q.NewSelect().Model(&rows)), p.metadataLimit).Limit(int64(p.limit))
-	switch {
-	case p.newer:
-		sel = sel.Order("f.created_at", "f.id").Where("(f.created_at, f.id) > (?, ?)", p.at.createdAt, p.at.id)
-	case p.at != nil:
-		sel = sel.Order("f.created_at DESC", "f.id DESC").Where("(f.created_at, f.id) < (?, ?)", p.at.createdAt, p.at.id)
-	default:
-		sel = sel.Order("f.created_at DESC", "f.id DESC")
-	}
-	err := sel.Scan(ctx)
+	err := pageOf(q, &rows, c, p).Scan(ctx)
 	return rows, db.Err(err)
 }
 

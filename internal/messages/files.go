@@ -118,14 +118,16 @@ func (s *Service) loadFiles(ctx context.Context, c tenant.Caller, r *request, kn
 	return l, nil
 }
 
-// authorize checks every file of the request in one query.
-func (s *Service) authorize(ctx context.Context, c tenant.Caller, refs []claude.FileRef) (map[file.ID]*file.File, error) {
+// authorize checks every file of the request in one query. Of a file that the
+// container holds already nothing is read again, so that it may be deleted or
+// expired since.
+func (s *Service) authorize(ctx context.Context, c tenant.Caller, refs []claude.FileRef, held map[file.ID]bool) (map[file.ID]*file.File, error) {
 	if len(refs) == 0 {
 		return nil, nil
 	}
 	var ids, quoted []file.ID
 	for _, ref := range refs {
-		if ref.Kind == claude.RefQuoted {
+		if ref.Kind == claude.RefQuoted || ref.Kind == claude.RefUpload && held[file.ID(ref.ID)] {
 			quoted = append(quoted, file.ID(ref.ID))
 		} else {
 			ids = append(ids, file.ID(ref.ID))
@@ -229,7 +231,7 @@ func (s *Service) count(ctx context.Context, c tenant.Caller, r *request) (*clau
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	known, err := s.authorize(ctx, c, r.refs)
+	known, err := s.admit(ctx, c, r)
 	if err != nil {
 		return nil, err
 	}

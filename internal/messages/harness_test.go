@@ -109,6 +109,8 @@ func (m *model) bodies() []*claude.Node {
 // boxes is one container whose calls have given results.
 type boxes struct {
 	known    bool // the container exists from the start
+	owner    *tenant.Owner
+	holds    map[file.ID]bool
 	results  []*claude.Node
 	openErr  error
 	checkErr error
@@ -120,7 +122,14 @@ type boxes struct {
 	during   func(ctx context.Context) error
 }
 
-func (b *boxes) Check(context.Context, tenant.Caller, string) error { return b.checkErr }
+func (b *boxes) Check(_ context.Context, _ tenant.Caller, id string) (*tenant.Owner, error) {
+	if id == "" {
+		return nil, b.checkErr
+	}
+	return b.owner, b.checkErr
+}
+
+func (b *boxes) Holds(context.Context, string) (map[file.ID]bool, error) { return b.holds, nil }
 
 func (b *boxes) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
@@ -167,19 +176,24 @@ func (b *boxes) Run(ctx context.Context, _ codeexec.Version, c codeexec.Call) (*
 
 func (b *boxes) Release(context.Context) { b.released++ }
 
-// shelf is the files a test has.
+// shelf is the files a test has; those without an owner are the caller's.
 type shelf map[string]*file.File
 
 func (s shelf) AuthorizeQuoted(_ context.Context, _ tenant.Caller, ids, quoted []file.ID) (map[file.ID]*file.File, error) {
 	out := map[file.ID]*file.File{}
 	for i, id := range append(ids, quoted...) {
 		f := s[string(id)]
-		if f == nil && i < len(ids) {
+		if f == nil && i < len(ids) || f != nil && f.DeletedAt != nil && i < len(ids) {
 			return nil, wire.NotFound()
 		}
+		one := file.File{ID: id}
 		if f != nil {
-			out[id] = f
+			one = *f
 		}
+		if one.Owner.AppID == "" {
+			one.Owner = tenant.Owner{AppID: "app_1", Scope: tenant.ScopeUser}
+		}
+		out[id] = &one
 	}
 	return out, nil
 }
@@ -192,8 +206,9 @@ func (s shelf) Open(_ context.Context, _ tenant.Caller, id file.ID) (*file.File,
 // bench is a Service with everything around it given.
 type bench struct {
 	*Service
-	model *model
-	boxes *boxes
+	model  *model
+	boxes  *boxes
+	caller tenant.Caller
 }
 
 func newBench(t *testing.T, answers ...answer) *bench {
@@ -204,16 +219,19 @@ func newBench(t *testing.T, answers ...answer) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &boxes{}
-	return &bench{Service: &Service{Upstreams: set, places: b, store: shelf{}, PingEvery: time.Hour}, model: m, boxes: b}
+	b := &boxes{owner: &tenant.Owner{AppID: "app_1", Scope: tenant.ScopeUser}}
+	return &bench{
+		Service: &Service{Upstreams: set, places: b, store: shelf{}, PingEvery: time.Hour}, model: m, boxes: b,
+		caller: tenant.Caller{AppID: "app_1", Scope: tenant.ScopeUser},
+	}
 }
 
 func (b *bench) handler() http.Handler {
 	return wire.Handler(slog.New(slog.DiscardHandler), func(w http.ResponseWriter, r *http.Request) error {
 		if strings.HasSuffix(r.URL.Path, "/count_tokens") {
-			return b.CountTokens(w, r, tenant.Caller{})
+			return b.CountTokens(w, r, b.caller)
 		}
-		return b.Create(w, r, tenant.Caller{})
+		return b.Create(w, r, b.caller)
 	})
 }
 

@@ -39,10 +39,7 @@ func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, to re
 	}
 	// What cannot succeed is refused before this request waits for another turn
 	// in the container.
-	if err := s.containers().Check(ctx, c, r.container.ID); err != nil {
-		return err
-	}
-	known, err := s.authorize(ctx, c, r.refs)
+	known, err := s.admit(ctx, c, r)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func TestCheckNeverWaitsForATurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.containers().Check(t.Context(), w.env.Caller, id); err != nil {
+	if _, err := w.containers().Check(t.Context(), w.env.Caller, id); err != nil {
 		t.Errorf("a busy container: %v", err)
 	}
 	foreign := w.env.Upload(t, w.env.Other, "a.txt", "x")

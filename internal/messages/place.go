@@ -15,8 +15,10 @@ import (
 // places gives out containers for the time of one response.
 type places interface {
 	// Check refuses a container that the caller cannot use, without waiting for
-	// its turn.
-	Check(ctx context.Context, c tenant.Caller, id string) error
+	// its turn, and gives its owner; nil when none is named.
+	Check(ctx context.Context, c tenant.Caller, id string) (*tenant.Owner, error)
+	// Holds gives the files that a container which Check let pass has inside.
+	Holds(ctx context.Context, id string) (map[file.ID]bool, error)
 	Acquire(ctx context.Context, c tenant.Caller, id string) (place, error)
 }
 
@@ -43,20 +45,27 @@ type leases struct {
 	log        *slog.Logger
 }
 
-func (l leases) Check(ctx context.Context, c tenant.Caller, id string) error {
+func (l leases) Check(ctx context.Context, c tenant.Caller, id string) (*tenant.Owner, error) {
 	if id == "" {
-		return nil
+		return nil, nil //nolint:nilnil // no container has no owner
 	}
 	found, err := l.containers.Get(ctx, c, container.ID(id))
-	if err != nil || found.State == container.StateActive {
-		return err
+	if err != nil {
+		return nil, err
 	}
-	// It has ended, and Acquire knows what is said about that.
-	lease, err := l.Acquire(ctx, c, id)
-	if err == nil {
+	if found.State != container.StateActive {
+		// It has ended, and Acquire knows what is said about that.
+		lease, err := l.Acquire(ctx, c, id)
+		if err != nil {
+			return nil, err
+		}
 		lease.Release(ctx)
 	}
-	return err
+	return &found.Owner, nil
+}
+
+func (l leases) Holds(ctx context.Context, id string) (map[file.ID]bool, error) {
+	return l.containers.Holds(ctx, container.ID(id))
 }
 
 func (l leases) Acquire(ctx context.Context, c tenant.Caller, id string) (place, error) {

@@ -93,7 +93,7 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), Preload: cfg.Sandbox.preload(), MaxFile: cfg.File.MaxBytes,
 		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
 		IdleDestroy: cfg.Container.IdleDestroy, PackAfter: cfg.Container.PackAfter, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
-		Ping: cfg.Messages.Ping,
+		Ping: cfg.Messages.Ping, PerApp: cfg.Container.PerApp, PerUser: cfg.Container.PerUser,
 	}
 	if p.adminKey, err = p.tenants.EnsureAdminKey(ctx, p.data.file("admin.key")); err != nil {
 		return err

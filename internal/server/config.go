@@ -121,6 +121,10 @@ type ContainerSettings struct {
 	PackAfter   time.Duration `yaml:"pack_after"`   // an unused workspace is compressed into the blob store; negative = never
 	BusyWait    time.Duration `yaml:"busy_wait"`    // a request waits for a busy container
 	SweepEvery  time.Duration `yaml:"sweep_every"`
+	// PerApp and PerUser are how many containers of an app, and of one user in it, work at once; one more is answered 429.
+	// 0 = no limit. API keys have the share of their app.
+	PerApp  int `yaml:"per_app"`
+	PerUser int `yaml:"per_user"`
 }
 
 // DiskSettings say how full the file system of the data folder may become.
@@ -161,7 +165,7 @@ func DefaultConfig() Config {
 		Disk:    DiskSettings{CrowdedPercent: 85, FullPercent: 95, SnapshotBytes: 8 << 30},
 		Container: ContainerSettings{
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,
-			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second,
+			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second, PerApp: 32, PerUser: 8,
 		},
 		File:          FileSettings{MaxBytes: 500 << 20},
 		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second},

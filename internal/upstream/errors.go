@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
@@ -14,6 +16,9 @@ import (
 
 // maxErrorBody bounds what is read of an error answer.
 const maxErrorBody = 256 << 10
+
+// ofAccount recognises texts that tell of the operator's account with the upstream, such as those about its limits.
+var ofAccount = regexp.MustCompile(`(?i)\b(organi[sz]ations?|workspaces?|accounts?|billing|credits?|(x-)?api[- ]?keys?)\b|\b(org|wrkspc|req|sk)[-_]`)
 
 // knownType reports whether an error type goes on to the client as it is.
 func knownType(t wire.ErrorType) bool {
@@ -36,15 +41,18 @@ func (e *Endpoint) answerError(resp *http.Response) error {
 		out.RetryAfter = d
 	}
 	out.NoRetry = resp.Header.Get("X-Should-Retry") == "false"
-	switch resp.StatusCode {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
+	refused := resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusPaymentRequired || resp.StatusCode == http.StatusForbidden
+	if refused || resp.StatusCode == http.StatusBadRequest && strings.Contains(msg, "credit balance") {
 		out.Type, out.Status, out.NoRetry = wire.TypeAPI, http.StatusBadGateway, true
 		out.Message = "The upstream refused this server's own credentials or account. The operator must check its key."
 		return out
 	}
 	out.Type, out.Message = t, msg
-	if !knownType(t) || msg == "" {
-		out.Type, out.Message = typeOf(resp.StatusCode), fmt.Sprintf("The upstream answered with status %d.", resp.StatusCode)
+	if !knownType(t) {
+		out.Type = typeOf(resp.StatusCode)
+	}
+	if !knownType(t) || msg == "" || ofAccount.MatchString(msg) {
+		out.Message = fmt.Sprintf("The upstream answered with status %d.", resp.StatusCode)
 	}
 	switch {
 	case resp.StatusCode < 400:
@@ -60,8 +68,11 @@ func (e *Endpoint) answerError(resp *http.Response) error {
 func (e *Endpoint) EventError(event *claude.Node) *wire.Error {
 	t := wire.ErrorType(event.At("error", "type").Str())
 	msg := event.At("error", "message").Str()
-	if !knownType(t) || msg == "" {
-		t, msg = wire.TypeAPI, "The upstream ended its answer with an error."
+	if !knownType(t) {
+		t, msg = wire.TypeAPI, ""
+	}
+	if msg == "" || ofAccount.MatchString(msg) {
+		msg = "The upstream ended its answer with an error."
 	}
 	return &wire.Error{Type: t, Message: msg, Err: fmt.Errorf("upstream %s sent an error event (%s)", e.Name, t)}
 }

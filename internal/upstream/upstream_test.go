@@ -345,3 +345,24 @@ func TestStatusThatIsNoneBecomesBadGateway(t *testing.T) {
 		t.Errorf("gave %v", err)
 	}
 }
+
+func TestTextsAboutTheAccountStayHere(t *testing.T) {
+	t.Parallel()
+	told := map[string]bool{
+		"messages.0.content: a string is required":                 true,
+		"max_tokens: 64000 > 8192, which is the maximum":           true,
+		"prompt is too long: 210000 tokens > 200000 maximum":       true,
+		"This request would exceed your organization's rate limit": false,
+		"model x is not enabled for workspace wrkspc_01abc":        false,
+		"quota of org-1f2e3d is used up":                           false,
+		"invalid x-api-key":                                        false,
+		"Your credit balance is too low to access the API":         false,
+		"internal error, see req_011CNha8iCJcU1wXNR6q4V8w":         false,
+		"Overloaded": true,
+	}
+	for text, want := range told {
+		if got := !ofAccount.MatchString(text); got != want {
+			t.Errorf("%q is told: %v, want %v", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package container
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
+)
+
+func TestS106ShareOfAnAppAndOfAUser(t *testing.T) {
+	t.Parallel()
+	var s shares
+	caller := func(app, user string) tenant.Caller { return tenant.Caller{AppID: app, UserID: user} }
+	take := func(c tenant.Caller) (func(), error) { return s.take(c, 32, 8) }
+	refused := func(what string, c tenant.Caller) {
+		t.Helper()
+		if _, err := take(c); err == nil {
+			t.Errorf("%s is let in", what)
+		} else if e := wire.AsError(err); e.HTTPStatus() != 429 || e.Code != CodeTooMany || e.RetryAfter <= 0 {
+			t.Errorf("%s is told %v", what, e)
+		}
+	}
+	var give []func()
+	must := func(c tenant.Caller) {
+		t.Helper()
+		g, err := take(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		give = append(give, g)
+	}
+	for range 8 {
+		must(caller("a", "u"))
+	}
+	refused("the 9th of a user", caller("a", "u"))
+	must(caller("b", "u")) // the same subject in another app is another user
+	for i := range 16 {
+		must(caller("a", fmt.Sprint("v", i/8)))
+	}
+	for range 8 {
+		must(caller("a", "")) // the app itself has no share of a user
+	}
+	refused("the 33rd of an app, by its key", caller("a", ""))
+	refused("the 33rd of an app, by a user", caller("a", "new"))
+	give[0]()
+	must(caller("a", "new"))
+	for _, g := range give[1:] {
+		g()
+	}
+	if len(s.apps) != 0 || len(s.users) != 0 {
+		t.Errorf("left: %v, %v", s.apps, s.users)
+	}
+	for range 100 {
+		if _, err := s.take(caller("a", "u"), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
