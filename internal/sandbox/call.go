@@ -49,7 +49,8 @@ func (s *Sandbox) Limits() Limits { return s.spec.Limits }
 const restLimit = 2 * time.Second
 
 // Freeze stops all processes inside without their notice. Calls made while frozen wait for Thaw. The Python fork server
-// ends before, because nobody forks while frozen; interpreters stay with their state.
+// ends before, because nobody forks while frozen; interpreters stay with their state. Of the calls under way only a cell may
+// be frozen that waits in its Call: the guest is missed in any other, and the sandbox given up.
 func (s *Sandbox) Freeze(ctx context.Context) error {
 	s.rest(ctx)
 	return s.inst.SetFrozen(ctx, true)
@@ -115,7 +116,8 @@ func (s *Sandbox) End(ctx context.Context, why ExitReason) error {
 }
 
 // Checkpoint writes what runs inside into dir, an empty folder, and destroys the sandbox, also when it fails. No call may be
-// under way. errors.ErrUnsupported if the driver has no such thing; the sandbox then lives on.
+// under way: a command or cell that runs, or waits for a tool, has nobody to speak to afterwards. Nothing is written then, and
+// the call ends with ErrGone. errors.ErrUnsupported if the driver has no such thing; the sandbox then lives on.
 func (s *Sandbox) Checkpoint(ctx context.Context, dir string) error {
 	return s.checkpoint(ctx, dir, s.rest) // what can be made again is not worth its place on the disk
 }
@@ -127,7 +129,12 @@ func (s *Sandbox) checkpoint(ctx context.Context, dir string, before func(contex
 		return fmt.Errorf("checkpoint sandbox %s: %w", s.spec.ID, errors.ErrUnsupported)
 	}
 	s.fate.set(ExitDestroyed)
-	err := s.inst.SetFrozen(ctx, false)
+	var err error
+	if n := s.Running(); n > 0 {
+		err = fmt.Errorf("%d calls are under way", n)
+	} else {
+		err = s.inst.SetFrozen(ctx, false)
+	}
 	if err == nil {
 		before(ctx)
 		err = c.Checkpoint(ctx, dir)

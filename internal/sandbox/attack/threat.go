@@ -27,7 +27,7 @@ func (t Threat) Title() string { return fmt.Sprintf("T%02d%s", t.Row, t.Name) }
 // Threats lists the attempts in the order of the table.
 func Threats() []Threat {
 	all := slices.Concat(resourceThreats(), outputThreats(), processThreats(), fileThreats(),
-		kernelThreats(), networkThreats(), tenantThreats(), sharedThreats(), hostThreats())
+		kernelThreats(), networkThreats(), tenantThreats(), sharedThreats(), hostThreats(), toolThreats())
 	slices.SortFunc(all, func(a, b Threat) int { return a.Row - b.Row })
 	return all
 }

@@ -14,7 +14,7 @@ type call struct {
 	mu      sync.Mutex
 	queue   []*Frame
 	open    int64 // window bytes that the guest has used and we have not returned
-	control int   // frames other than data that were received
+	control int   // frames that come once and have come
 	freed   int64 // consumed but not yet returned
 
 	credit   int64         // what we may still send
@@ -45,7 +45,7 @@ func (k *call) put(f *Frame) error {
 	switch f.Type {
 	case TypeCredit:
 		return k.addCredit(f)
-	case TypeData:
+	case TypeData, TypeTool:
 		k.open += f.Cost()
 		if k.open > Window || len(f.Payload) > MaxData {
 			return fmt.Errorf("call %d: window overrun: %w", k.id, ErrProtocol)

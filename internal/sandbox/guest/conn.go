@@ -50,6 +50,7 @@ type Conn struct {
 	blind bool // Options.OOMUnseen
 	w     *Writer
 	heard atomic.Int64 // frames received, for liveness
+	runs  atomic.Int64 // commands and cells under way
 
 	ready  chan struct{}
 	done   chan struct{}
@@ -197,6 +198,9 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// Running is how many commands and cells are under way, those included that wait for a turn or for the answer of a tool.
+func (c *Conn) Running() int { return int(c.runs.Load()) }
+
 // begin registers a new call.
 func (c *Conn) begin() (*call, error) {
 	c.mu.Lock()
@@ -238,10 +242,13 @@ func (c *Conn) send(f *Frame) error {
 	return c.Err()
 }
 
-// sendData sends payload within the window. It returns early, without error,
-// if the guest wants no more.
+// sendData sends payload within the window.
 func (c *Conn) sendData(ctx context.Context, k *call, p []byte) (over bool, err error) {
-	f := &Frame{Type: TypeData, ID: k.id, Payload: p, EOF: len(p) == 0}
+	return c.sendWithin(ctx, k, &Frame{Type: TypeData, ID: k.id, Payload: p, EOF: len(p) == 0})
+}
+
+// sendWithin sends a frame that takes from the window. It returns early, without error, if the guest wants no more.
+func (c *Conn) sendWithin(ctx context.Context, k *call, f *Frame) (over bool, err error) {
 	for ctx.Err() == nil {
 		ok, over := k.spend(f.Cost())
 		if over {

@@ -20,6 +20,8 @@
 //
 // Goroutines: one reader for each Conn, from NewConn until Close or failure,
 // which never blocks on a caller because every call has a bounded window; one
+// that answers, for each group of calls that a cell makes, until its answers
+// are sent or the cell has ended, for which Cell waits; one
 // pump for each Exec that has a Stdin, which ends with the call or, if the
 // caller's Reader blocks, when that Read returns.
 //
@@ -30,10 +32,12 @@
 //	data   ------------------------>  stdin           (window 1 MiB, credit back)
 //	       <------------------------  data            (window 1 MiB, credit back)
 //	cancel ------------------------>  kills all processes of the call
+//	       <------------------------  tool            (calls of a cell, a group at a time; same window)
+//	answer ------------------------>  to the code     (of the group, while its clock stands still; same window)
 //	       <------------------------  exit or err     (always the last frame of an id)
 //	warm   ------------------------>  has the Python fork server import its modules
 //	rest   ------------------------>  ends it, before a freeze
 //
-// Files: guest.go types; errors.go; frames.go the stream; conn.go, call.go the
-// multiplexer; exec.go, cell.go, files.go one group of operations each.
+// Files: guest.go, tools.go types; errors.go; frames.go the stream; conn.go, call.go the
+// multiplexer; exec.go, cell.go, files.go one group of operations each; desk.go the calls that a cell makes.
 package guest

@@ -84,6 +84,7 @@ type follower struct {
 	limit   int64
 	out     [2]io.Writer
 	stdin   io.Reader
+	desk    *desk // nil if there are no tools
 
 	k        *call
 	guard    *guard
@@ -103,6 +104,8 @@ func (fl *follower) run(ctx context.Context, f *Frame, code string) (*Exit, erro
 		return nil, err
 	}
 	fl.k = k
+	fl.c.runs.Add(1)
+	defer fl.c.runs.Add(-1)
 	defer fl.c.end(k)
 	fl.oomAt = fl.c.oomCount()
 	if err := fl.start(f, code); err != nil {
@@ -170,10 +173,16 @@ func (fl *follower) follow(ctx context.Context) (*Exit, error) {
 	guard := fl.newGuard()
 	fl.guard = guard
 	defer guard.stop()
+	calls := ctx
+	if fl.desk != nil {
+		fl.desk.k = fl.k
+		calls, fl.desk.stop = context.WithCancelCause(ctx)
+		defer fl.desk.close()
+	}
 	stop := ctx.Done()
 	for {
 		if f := fl.k.take(); f != nil {
-			exit, err := fl.handle(f)
+			exit, err := fl.handle(calls, f)
 			guard.touch()
 			if exit != nil || err != nil {
 				return exit, err
@@ -186,6 +195,10 @@ func (fl *follower) follow(ctx context.Context) (*Exit, error) {
 			stop = nil
 			fl.giveUp(context.Cause(ctx))
 		case <-guard.C():
+			if fl.canceled == nil && fl.desk.waits() {
+				guard.rest()
+				continue
+			}
 			if err := guard.check(); err != nil {
 				fl.c.fail(err)
 				return nil, err
@@ -202,15 +215,21 @@ func (fl *follower) follow(ctx context.Context) (*Exit, error) {
 func (fl *follower) giveUp(why error) {
 	if fl.canceled == nil {
 		fl.canceled = why
+		if fl.desk != nil {
+			fl.desk.stop(why)
+		}
 		fl.c.cancel(fl.k)
 		fl.guard.final()
 	}
 }
 
-func (fl *follower) handle(f *Frame) (*Exit, error) {
+// handle is given the context of calls that the frame may complete.
+func (fl *follower) handle(ctx context.Context, f *Frame) (*Exit, error) {
 	switch f.Type {
 	case TypeData:
 		return nil, fl.data(f)
+	case TypeTool:
+		return nil, fl.tool(ctx, f)
 	case TypeExit:
 		if f.Exit == nil {
 			return nil, fl.breach("exit without content")
@@ -246,6 +265,16 @@ func (fl *follower) data(f *Frame) error {
 	if w := fl.out[i]; w != nil && fl.canceled == nil && len(f.Payload) > 0 {
 		if _, err := w.Write(f.Payload); err != nil {
 			fl.giveUp(fmt.Errorf("%s: write output: %w", fl.op, err))
+		}
+	}
+	return fl.c.consumed(fl.k, f)
+}
+
+func (fl *follower) tool(ctx context.Context, f *Frame) error {
+	// After a cancellation nobody answers any more, whatever was on its way.
+	if fl.canceled == nil || fl.desk == nil {
+		if what := fl.desk.take(ctx, f); what != "" {
+			return fl.breach(what)
 		}
 	}
 	return fl.c.consumed(fl.k, f)
@@ -300,6 +329,12 @@ func (fl *follower) newGuard() *guard {
 func (g *guard) C() <-chan time.Time { return g.tick.C }
 func (g *guard) stop()               { g.tick.Stop() }
 func (g *guard) touch()              { g.touched = time.Now() }
+
+// rest is for a guest of which nothing is expected: it may be frozen.
+func (g *guard) rest() {
+	g.heard, g.misses = g.c.heard.Load(), 0
+	g.arm()
+}
 
 func (g *guard) arm() {
 	wait := pingEvery

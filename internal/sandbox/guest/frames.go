@@ -43,6 +43,9 @@ const (
 	TypeWarm   Type = "warm" // have the fork server ready
 	TypeRest   Type = "rest" // before a freeze: let go of what can be made again
 	TypePing   Type = "ping"
+	// TypeAnswer is a piece of an answer to a call of a cell, in Tool and the payload. EOF ends the group, in the last piece
+	// or, without Tool, alone.
+	TypeAnswer Type = "answer"
 )
 
 // Frames in both directions.
@@ -59,6 +62,8 @@ const (
 	TypeOK    Type = "ok"    // N counts data bytes; Entry of a Stat
 	TypeFault Type = "fault" // Fault
 	TypePong  Type = "pong"  // N is the guest's clock, nanoseconds since 1970
+	// TypeTool is a piece of a call that a cell makes, in Tool and the payload. The last of a group, which then waits, has EOF.
+	TypeTool Type = "tool"
 )
 
 // Frame is one message. Bytes that the sandbox's code may choose are []byte,
@@ -76,6 +81,7 @@ type Frame struct {
 	Exit   *Exit     `json:"exit,omitempty"`
 	Entry  *Entry    `json:"entry,omitempty"`
 	Fault  *Fault    `json:"fault,omitempty"`
+	Tool   *ToolPart `json:"tool,omitempty"`
 
 	// Payload is owned by whoever received the frame.
 	Payload []byte `json:"-"`
@@ -112,6 +118,18 @@ type CellSpec struct {
 	Env     [][]byte      `json:"env,omitempty"`
 	Timeout time.Duration `json:"timeout"`
 	Output  int64         `json:"output"`
+	Tools   []string      `json:"tools,omitempty"`
+}
+
+// ToolPart goes with a piece of a call or of an answer. The pieces of one follow each other, and all but the last have More.
+// A call's payload is its input, an answer's its text; both take from the window like data.
+type ToolPart struct {
+	// Call counts the calls of a cell from 1.
+	Call uint64 `json:"call"`
+	// Tool is a place in CellSpec.Tools.
+	Tool  int    `json:"tool,omitempty"`
+	Raise string `json:"raise,omitempty"`
+	More  bool   `json:"more,omitempty"`
 }
 
 // FileSpec is the argument of a file operation; which fields count depends on

@@ -113,8 +113,8 @@ type Cell struct {
 	Tools []string
 	// Call is given the calls that the code waits for once its event loop has been idle for a moment. It may block as long
 	// as it likes: the cell's time limit stands still until it returns. It must return one ToolAnswer for each call, in any
-	// order; a call without one raises an error in the code. It runs in one goroutine, one group at a time; calls that are
-	// made meanwhile are the next group. ctx ends with the cell.
+	// order; a call without one raises an error in the code. It is never called twice at once: calls that are made meanwhile
+	// are the next group. ctx ends with the cell, and Call must then return.
 	Call CallFunc
 }
 
@@ -129,6 +129,8 @@ type CellResult struct {
 	StateLost bool
 	// Holds is set if the resident interpreter lives on with what this cell left.
 	Holds bool
+	// Waited is how much of Wall was spent in Call.
+	Waited time.Duration
 }
 
 // FileType is what a FileInfo describes.

@@ -43,7 +43,7 @@ func Run(t *testing.T, f Factory) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range slices.Concat(commandRules(), fileRules(), cellRules(), lifeRules(), cutOffRules(), snapshotRules()) {
+	for _, part := range slices.Concat(commandRules(), fileRules(), cellRules(), toolRules(), lifeRules(), cutOffRules(), snapshotRules()) {
 		t.Run(part.name, func(t *testing.T) { part.check(t, e) })
 		if err := e.DestroyAll(context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("destroy after %s: %v", part.name, err)

@@ -36,23 +36,30 @@ def _airlock_main(order=None, leave=None):
         if os.getpid() != main_pid:
             raise KeyboardInterrupt
 
+    inbox = bytearray()  # what was read and not yet taken
+
     def receive(n):
-        buf = bytearray()
-        while len(buf) < n:
-            part = control.recv(min(n - len(buf), 1 << 20))
+        while len(inbox) < n:
+            part = control.recv(min(n - len(inbox), 1 << 20))
             if not part:
                 os._exit(0)  # the guest is gone
-            buf += part
-        return bytes(buf)
+            inbox.extend(part)
+        with memoryview(inbox) as view:
+            taken = bytes(view[:n])
+        del inbox[:n]
+        return taken
 
     def next_message():
         (n,) = struct.unpack(">I", receive(4))
         head, _, code = receive(n).partition(b"\n")
         return json.loads(head), code
 
+    def packed(body=b"", **message):
+        head = json.dumps(message).encode() + b"\n"
+        return struct.pack(">I", len(head) + len(body)) + head + body
+
     def say(**message):
-        body = json.dumps(message).encode()
-        control.sendall(struct.pack(">I", len(body)) + body)
+        control.sendall(packed(**message))
 
     def restore_stdio():
         """Whatever an earlier cell did to the streams, this one can print."""
@@ -249,6 +256,7 @@ def _airlock_main(order=None, leave=None):
             if tb.tb_next.tb_frame.f_code is on_interrupt.__code__:
                 tb.tb_next = None
             tb = tb.tb_next
+        trim(error)
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         try:
             print(text, end="", file=sys.stderr)
@@ -303,6 +311,7 @@ def _airlock_main(order=None, leave=None):
     control = socket.socket(fileno=move(3, 200))
     os.close(3)
     stdio = [move(fd, 210) for fd in (0, 1, 2)]
+    begin, end, trim = _airlock_tools(control, inbox, packed)
     # A stop that comes between two cells must not end the interpreter.
     signal.signal(signal.SIGINT, on_interrupt)
     # Behind the library: a file of the user's that happens to be called like a
@@ -315,6 +324,8 @@ def _airlock_main(order=None, leave=None):
         if head["t"] != "cell":
             continue
         say(t="begin", cell=head["cell"])
+        if head.get("tools"):
+            begin(head["tools"], head["cell"], names)
         keys = set_environment(head.get("env"), keys)
         restore_stdio()
         # Again for each cell: an earlier one may have set its own.
@@ -338,6 +349,8 @@ def _airlock_main(order=None, leave=None):
         if os.getpid() != main_pid:
             # A child that the cell forked and that ran to the cell's end.
             os._exit(result)
+        if head.get("tools"):
+            end(names)
         say(
             t="done", cell=head["cell"], code=result, interrupted=interrupted,
             cpu_ns=cpu_ns() - before,

@@ -16,9 +16,16 @@
 // libraries are imported. Hash seed and addresses are those of its fork server,
 // of which each sandbox has its own. One child is always forked ahead of its cell.
 // Where a fork copies too much it has none, and becomes the next interpreter itself.
+//
+// A cell that was given tools has an async function for each. A call goes to the guest when the event loop has had
+// nothing to do for a while, together with all others made by then; the loop that runs then reads the answers. What this
+// half checks it checks so that the code gets a useful exception; the guest checks all of it again.
 package python
 
 import _ "embed"
+
+//go:embed tools.py
+var tools string
 
 //go:embed cell.py
 var cell string
@@ -27,9 +34,9 @@ var cell string
 var fork string
 
 // Cell is the program of a cold interpreter.
-var Cell = cell + "\n\n_airlock_main()\n"
+var Cell = tools + "\n\n" + cell + "\n\n_airlock_main()\n"
 
 // Fork is the program of the fork server. Its arguments are the folder in which
 // interpreters begin, how it makes one, "fork" or "become", and the modules to
 // import.
-var Fork = cell + "\n\n" + fork
+var Fork = tools + "\n\n" + cell + "\n\n" + fork

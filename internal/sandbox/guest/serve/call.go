@@ -24,14 +24,16 @@ type call struct {
 	freed    int64
 	stopped  bool
 	inClosed bool // nobody reads the input any more
+	asked    bool // the host has been given calls of tools, and may answer
 
-	fed chan struct{} // one token: the inbox or inClosed changed
+	fed  chan struct{} // one token: the inbox or inClosed changed
+	over chan struct{} // closed with inClosed
 }
 
 func newCall(s *server, id uint64) *call {
 	return &call{
 		s: s, id: id, credit: guest.Window,
-		canceled: make(chan struct{}), changed: make(chan struct{}, 1), fed: make(chan struct{}, 1),
+		canceled: make(chan struct{}), changed: make(chan struct{}, 1), fed: make(chan struct{}, 1), over: make(chan struct{}),
 	}
 }
 
@@ -79,6 +81,8 @@ func (k *call) receive(f *guest.Frame) error {
 		return k.addCredit(f.N)
 	case guest.TypeData:
 		return k.addInput(f)
+	case guest.TypeAnswer:
+		return k.addAnswer(f)
 	default:
 		return fmt.Errorf("call %d: frame %q: %w", k.id, f.Type, guest.ErrProtocol)
 	}
@@ -98,6 +102,28 @@ func (k *call) addCredit(n int64) error {
 func (k *call) addInput(f *guest.Frame) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.addInputLocked(f)
+}
+
+// addAnswer takes a piece of an answer, which there is only after a group of calls.
+func (k *call) addAnswer(f *guest.Frame) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.asked || f.Tool == nil && !f.EOF {
+		return fmt.Errorf("call %d: answer to nothing: %w", k.id, guest.ErrProtocol)
+	}
+	k.asked = !f.EOF
+	return k.addInputLocked(f)
+}
+
+// ask lets the host answer.
+func (k *call) ask() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = true
+}
+
+func (k *call) addInputLocked(f *guest.Frame) error {
 	k.open += f.Cost()
 	if k.open > guest.Window || len(f.Payload) > guest.MaxData {
 		return fmt.Errorf("call %d: window overrun: %w", k.id, guest.ErrProtocol)
@@ -169,6 +195,33 @@ func (k *call) spend(cost int64) bool {
 	}
 }
 
+// sendTool carries a piece of a call of a tool; false means that the cell is over.
+func (k *call) sendTool(f *guest.Frame) bool {
+	f.Type, f.ID = guest.TypeTool, k.id
+	for {
+		k.mu.Lock()
+		ended, ok := k.stopped || k.inClosed, k.credit >= f.Cost()
+		if ok && !ended {
+			k.credit -= f.Cost()
+		}
+		more := k.credit > guest.FrameCost
+		k.mu.Unlock()
+		if ended || ok && more {
+			poke(k.changed) // for the streams
+		}
+		if ended {
+			return false
+		}
+		if ok {
+			return k.s.w.Write(f) == nil
+		}
+		select {
+		case <-k.changed:
+		case <-k.over:
+		}
+	}
+}
+
 // receiveData waits for the next input frame; ok is false when there will be none.
 func (k *call) receiveData() (f *guest.Frame, ok bool) {
 	for {
@@ -216,7 +269,10 @@ func (k *call) shutInput() {
 // shut ends receiveData and drops what has come.
 func (k *call) shut() {
 	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.inClosed {
+		close(k.over)
+	}
 	k.inClosed, k.inbox = true, nil
 	poke(k.fed)
-	k.mu.Unlock()
 }

@@ -63,6 +63,8 @@ type cellRun struct {
 	done  bool // and that it ended
 	fired bool // the interrupt reached the code
 	last  byte // of stderr
+	clock *clock
+	desk  *desk // nil if there are no tools
 }
 
 // cell runs a cell and returns its last frame.
@@ -135,9 +137,15 @@ func (c *cellRun) run() bool {
 	go func() {
 		defer close(told)
 		// An error means that the interpreter ended, which wait sees.
-		_ = c.in.tell(message{Type: "cell", Cell: c.in.cells, Fresh: c.spec.Fresh, Env: c.spec.Env}, c.k.code)
+		_ = c.in.tell(message{Type: "cell", Cell: c.in.cells, Fresh: c.spec.Fresh, Env: c.spec.Env, Tools: offerOf(c.spec.Tools)}, c.k.code)
 	}()
+	if len(c.spec.Tools) > 0 {
+		c.desk = newDesk(c)
+	}
 	c.wait()
+	if c.desk != nil && c.begun {
+		c.desk.end()
+	}
 	c.settle()
 	c.exit.Wall = time.Since(began)
 	if c.in.ended() {
@@ -181,9 +189,9 @@ func (c *cellRun) note(line string) {
 
 // wait returns when the cell, or its interpreter, has ended.
 func (c *cellRun) wait() {
-	t := time.NewTimer(c.spec.Timeout)
-	defer t.Stop()
-	if c.ends(t.C, c.k.canceled) {
+	c.clock = newClock(c.spec.Timeout)
+	defer c.clock.timer.Stop()
+	if c.ends(c.clock.timer.C, c.k.canceled) {
 		return
 	}
 	if c.k.isCanceled() {
@@ -283,12 +291,23 @@ func (c *cellRun) hear(m message) {
 	}
 	c.begun = true
 	if m.Type != "done" {
+		c.hearCall(m)
 		return
 	}
 	c.done, c.fired = true, m.Interrupted
 	c.exit.Code = m.Code & 0xff
 	c.exit.CPU = time.Duration(max(m.CPU, 0))
 	c.exit.MaxRSS = max(m.MaxRSS, 0)
+}
+
+func (c *cellRun) hearCall(m message) {
+	switch {
+	case c.desk == nil:
+	case m.Type == "call":
+		c.desk.add(m)
+	case m.Type == "wait":
+		c.desk.send()
+	}
 }
 
 // settle deals with the processes the cell has left.

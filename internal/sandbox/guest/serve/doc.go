@@ -21,6 +21,9 @@
 //     belongs to that interpreter's cell. It runs as the code, so code can end
 //     it: then interpreters start cold, and after three such ends there is none.
 //     Inside gVisor it forks nothing and becomes the next interpreter itself.
+//   - What an interpreter says can be forged by the code in it. Of the calls of
+//     tools that it asks for the guest carries only those that the host has
+//     offered, within all limits, under numbers of the guest's own.
 //   - One thread waits for all children; an exit status exists only when that
 //     thread has reaped the process.
 //   - The frame reader never blocks: each call has a bounded inbox, and a host
@@ -28,7 +31,7 @@
 //
 // Goroutines: the reader is Run itself; each call has one; each output pipe has
 // a pump; each stdin a feeder; one reaper; one reader for each interpreter and
-// for the fork server.
+// for the fork server; one for the group of calls that a cell waits for.
 // All but the reaper and the pumps of kept background processes end with their
 // call, and Run waits for the calls.
 //
@@ -43,5 +46,5 @@
 //
 // Files: serve.go the loop; deaf.go, deaf_*.s signals; call.go one call's windows; start.go, reaper.go,
 // procs.go processes; exec.go commands; output.go, pump.go what they print;
-// cell.go, interp.go, family.go, forks.go Python; files.go, put.go, pending.go, open.go, list.go, remove.go files.
+// cell.go, desk.go, interp.go, family.go, forks.go Python; files.go, put.go, pending.go, open.go, list.go, remove.go files.
 package serve

@@ -152,10 +152,15 @@ func (f *forks) drop() {
 	f.cur = nil
 	f.s.procs.signal(fs.proc, false, syscall.SIGKILL)
 	<-fs.proc.done
-	// With the child that waits.
-	fs.family.kill(fs.proc)
+	if fs.family.alone(fs.proc) {
+		// With the child that waits, also one that we have not heard of.
+		fs.family.kill(fs.proc)
+	}
 	fs.ctl.Close()
 	for c := range fs.next {
+		// A cell may run in this family, whose processes go on.
+		f.s.procs.signal(c.proc, false, syscall.SIGKILL)
+		<-c.proc.done
 		c.ctl.Close()
 	}
 	fs.family.leave(fs.proc)

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -15,29 +16,40 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest/python"
 )
 
-// maxControl is the longest message an interpreter may send.
-const maxControl = 1 << 20
+// maxControl is the longest message an interpreter may send: the input of a tool and its head.
+const maxControl = guest.MaxToolInput + 64<<10
 
 // message is what guest and interpreter say to each other over their
 // socketpair, framed like the host's stream. Code can forge what its own
 // interpreter says, and thereby deceive only itself.
 type message struct {
-	Type string `json:"t"` // to Python: cell; from Python: begin, done; from the fork server: failed, forked
+	// Type is, to Python, cell, answer; from Python begin, done, call, wait; from the fork server failed, forked.
+	Type string `json:"t"`
 	Cell int    `json:"cell"`
 
 	// To Python.
 	Fresh bool     `json:"fresh,omitempty"`
 	Env   [][]byte `json:"env,omitempty"`
+	Tools *offer   `json:"tools,omitempty"`
+	More  bool     `json:"more,omitempty"`  // of an answer
+	Raise string   `json:"raise,omitempty"` // of an answer
+	Last  bool     `json:"last,omitempty"`  // the group is answered
+
+	// Call is a number of Python's own for a call; its text follows the head.
+	Call int64 `json:"call,omitempty"`
 
 	// From Python.
-	Code        int   `json:"code"`
-	Interrupted bool  `json:"interrupted"`
-	CPU         int64 `json:"cpu_ns"`
-	MaxRSS      int64 `json:"max_rss"`
+	Name        string `json:"name,omitempty"` // of the tool
+	Code        int    `json:"code"`
+	Interrupted bool   `json:"interrupted"`
+	CPU         int64  `json:"cpu_ns"`
+	MaxRSS      int64  `json:"max_rss"`
 
 	// From the fork server.
 	PID int    `json:"pid"`
 	Why string `json:"why"`
+
+	text []byte // what follows the head of what Python says
 }
 
 // interp is one Python process.
@@ -186,8 +198,9 @@ func messages(from io.Reader) iter.Seq[message] {
 			if _, err := io.ReadFull(r, body); err != nil {
 				return
 			}
-			var m message
-			if json.Unmarshal(body, &m) != nil || !yield(m) {
+			said, text, _ := bytes.Cut(body, []byte{'\n'})
+			m := message{text: text}
+			if json.Unmarshal(said, &m) != nil || !yield(m) {
 				return
 			}
 		}

@@ -102,7 +102,7 @@ func (s *server) dispatch(f *guest.Frame) error {
 		return s.hello(f)
 	case guest.TypePing:
 		return s.w.Write(&guest.Frame{Type: guest.TypePong, ID: f.ID, N: time.Now().UnixNano()})
-	case guest.TypeCode, guest.TypeData, guest.TypeCredit, guest.TypeCancel:
+	case guest.TypeCode, guest.TypeData, guest.TypeCredit, guest.TypeCancel, guest.TypeAnswer:
 		s.mu.Lock()
 		k := s.calls[f.ID]
 		s.mu.Unlock()
