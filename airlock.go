@@ -167,8 +167,8 @@ func (c *config) sign(req *http.Request, next option.MiddlewareNext) (*http.Resp
 		err = errors.New("the token is empty")
 	}
 	if err != nil {
-		// Without a response the SDK would take the error for a lost connection and try again.
-		final := &http.Response{Request: req, Header: http.Header{"X-Should-Retry": {"false"}}, Body: http.NoBody}
+		// Without a response, if an empty one, the SDK would take the error for a lost connection and try again.
+		final := &http.Response{Request: req, Header: http.Header{}, Body: http.NoBody}
 		return final, fmt.Errorf("airlock: get a token: %w", err)
 	}
 	for _, name := range []string{"authorization", "x-api-key", userHeader, appHeader, identityHeader, scopeHeader} {

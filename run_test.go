@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/anthropics/anthropic-sdk-go/v2"
@@ -65,6 +67,8 @@ func TestRunAnswersAllCallsOfAStepInOneMessageInTheSameContainer(t *testing.T) {
 		return "for " + string(input), nil
 	})
 	p := ask()
+	roomy := append(make([]anthropic.MessageParam, 0, 8), p.Messages...) // where an append writes into the caller's array
+	p.Messages = roomy
 	before := compact(t, p)
 	var events []string
 	steps, err := airlock.Run(t.Context(), g.client(t), p, tools, airlock.RunOptions{
@@ -73,7 +77,7 @@ func TestRunAnswersAllCallsOfAStepInOneMessageInTheSameContainer(t *testing.T) {
 	if err != nil || len(steps) != 3 {
 		t.Fatalf("%d steps, %v", len(steps), err)
 	}
-	if after := compact(t, p); after != before {
+	if after := compact(t, p); after != before || roomy[:2][1].OfUser != nil || roomy[:2][1].OfAssistant != nil {
 		t.Errorf("the request of the caller was changed:\n%s\n%s", before, after)
 	}
 	if steps[2].StopReason != "end_turn" || airlock.CollectOutputs(steps...).FileIDs[0] != "file_1" || events[0] != "message_start" || len(events) != 23 {
@@ -130,30 +134,43 @@ func TestRunTellsTheModelWhatFailed(t *testing.T) {
 	}
 }
 
-func TestRunDoesNotWaitForAToolLongerThanItsTimeLimit(t *testing.T) {
+// inMemory answers without a network, so that the clock can be a false one.
+type inMemory struct{ *gateway }
+
+func (g inMemory) Do(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func TestRunAnswersForAToolAtItsTimeLimitAndReturnsAfterIt(t *testing.T) {
 	t.Parallel()
-	answered := make(chan struct{})
-	g := newGateway(t,
-		says("tool_use", "container_1", calls("toolu_1", "lookup", `{}`)),
-		func(w http.ResponseWriter, got request) {
-			close(answered)
-			says("end_turn", "container_1", text("Never mind."))(w, got)
-		},
-	)
-	var returned atomic.Bool
-	tools := lookup(func(context.Context, json.RawMessage) (string, error) {
-		<-answered // whatever its context says
-		returned.Store(true)
-		return "late", nil
-	})
-	if _, err := airlock.Run(t.Context(), g.client(t), ask(), tools, airlock.RunOptions{ToolTimeout: time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
-	if !returned.Load() {
-		t.Error("Run returned before the call did")
-	}
-	if want := `user [` + result("toolu_1", "The tool did not answer within 1ms.", true) + `]`; results(t, g.requests(t, 2)[1]) != want {
-		t.Errorf("got %s", results(t, g.requests(t, 2)[1]))
+	for limit, want := range map[time.Duration]time.Duration{0: 225 * time.Second, time.Minute: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			var answered time.Duration
+			g := &gateway{url: "http://gateway.example", answers: []answer{
+				says("tool_use", "container_1", calls("toolu_1", "lookup", `{}`)),
+				func(w http.ResponseWriter, got request) {
+					answered = time.Since(start)
+					says("end_turn", "container_1", text("Never mind."))(w, got)
+				},
+			}}
+			tools := lookup(func(context.Context, json.RawMessage) (string, error) {
+				<-time.After(300 * time.Second) // whatever its context says
+				return "late", nil
+			})
+			c := g.client(t, airlock.WithHTTPClient(inMemory{g}))
+			if _, err := airlock.Run(t.Context(), c, ask(), tools, airlock.RunOptions{ToolTimeout: limit}); err != nil {
+				t.Fatal(err)
+			}
+			if answered != want || time.Since(start) != 300*time.Second {
+				t.Errorf("answered after %v, want %v; returned after %v, want that the call had", answered, want, time.Since(start))
+			}
+			if want := `user [` + result("toolu_1", fmt.Sprintf("The tool did not answer within %v.", want), true) + `]`; results(t, g.requests(t, 2)[1]) != want {
+				t.Errorf("got %s", results(t, g.requests(t, 2)[1]))
+			}
+		})
 	}
 }
 
