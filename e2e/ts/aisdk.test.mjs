@@ -115,3 +115,36 @@ test('45 edits finish under isStepCount(20)', async () => {
   assert.equal(outputs(r).length, 45);
   assert.equal(outputs(r).at(-1).stdout, '45\n');
 });
+
+const codeCalls = { one: ["print(await lookup({'n': 1}))", 'value 1\n', 1],
+  'three together': ["import asyncio\nprint(await asyncio.gather(*[lookup({'n': n}) for n in range(3)]))", "['value 0', 'value 1', 'value 2']\n", 3],
+  'fifty one after another': ["s = 0\nfor n in range(50):\n    s += int((await lookup({'n': n})).split()[1])\nprint(s)", '1225\n', 50],
+  'an error': ["print(await lookup({'n': -1}))\nprint(await lookup({'n': 2}))", /below zero[^]*value 2\n$/, 2] };
+
+for (const [name, [code, want, calls]] of Object.entries(codeCalls)) {
+  for (const send of [generateText, streamText]) {
+    test(`code calls tools with allowedCallers, ${send.name}: ${name}`, async () => {
+      let called = 0;
+      const lookup = tool({
+        description: 'Looks a number up',
+        inputSchema: z.object({ n: z.number().int() }),
+        execute: async ({ n }) => {
+          called += 1;
+          if (n < 0) throw new Error('below zero');
+          return `value ${n}`;
+        },
+        providerOptions: { anthropic: { allowedCallers: ['code_execution_20260120'] } },
+      });
+      const done = await send({
+        ...base, tools: { code_execution, lookup }, stopWhen: isStepCount(60),
+        prepareStep: forwardAnthropicContainerIdFromLastStep, prompt: fence('cell', code),
+      });
+      const steps = await done.steps;
+      assert.equal(await done.finishReason, 'stop');
+      assert.equal(called, calls);
+      const { stdout } = steps.flatMap((s) => s.toolResults).map((r) => r.output).find((o) => o?.type === 'code_execution_result');
+      if (want instanceof RegExp) assert.match(stdout, want);
+      else assert.equal(stdout, want);
+    });
+  }
+}

@@ -107,3 +107,30 @@ test('45 edits are one step of the tool runner', async () => {
   assert.equal(last.stop_reason, 'end_turn');
   assert.equal(last.content.filter((b) => b.type === 'bash_code_execution_tool_result').at(-1).content.stdout, '45\n');
 });
+
+const codeCalls = { one: ["print(await lookup({'n': 1}))", 'value 1\n'],
+  'three together': ["import asyncio\nprint(await asyncio.gather(*[lookup({'n': n}) for n in range(3)]))", "['value 0', 'value 1', 'value 2']\n"],
+  'fifty one after another': ["s = 0\nfor n in range(50):\n    s += int((await lookup({'n': n})).split()[1])\nprint(s)", '1225\n'],
+  'an error': ["print(await lookup({'n': -1}))\nprint(await lookup({'n': 2}))", /below zero\nvalue 2\n$/] };
+
+for (const [name, [code, want]] of Object.entries(codeCalls)) {
+  test(`the tool runner answers code that calls its tools: ${name}`, async () => {
+    const lookup = {
+      ...betaTool({
+        name: 'lookup',
+        description: 'Looks a number up',
+        inputSchema: { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] },
+        run: ({ n }) => {
+          if (n < 0) throw new Error('below zero');
+          return `value ${n}`;
+        },
+      }),
+      allowed_callers: ['code_execution_20260120'],
+    };
+    const last = await client.beta.messages.toolRunner(ask(fence('cell', code), { tools: [...tools, lookup] })).runUntilDone();
+    assert.equal(last.stop_reason, 'end_turn');
+    const { stdout } = last.content.find((b) => b.type === 'code_execution_tool_result').content;
+    if (want instanceof RegExp) assert.match(stdout, want);
+    else assert.equal(stdout, want);
+  });
+}

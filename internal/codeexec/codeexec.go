@@ -50,14 +50,18 @@ type Call struct {
 // Runner runs the calls of one response in one container. It is used by one
 // goroutine at a time.
 type Runner struct {
-	Lease   *container.Lease
-	Version Version
-	Limits  Limits       // zero fields = DefaultLimits
-	Log     *slog.Logger // nil = discard
+	Lease     *container.Lease
+	Version   Version
+	Functions []Function   // that the code of cells may call
+	Limits    Limits       // zero fields = DefaultLimits
+	Parked    *Parked      // shared by all runners of a server; nil = one of its own
+	Log       *slog.Logger // nil = discard
 }
 
-// Run runs the call and returns its result block. The error is non-nil only
-// when ctx ended.
-func (r *Runner) Run(ctx context.Context, c Call) (*claude.Node, error) {
+// Run runs the call until it has a result, or its code waits for tools of the
+// client. The error is non-nil only when ctx ended.
+func (r *Runner) Run(ctx context.Context, c Call) (Step, error) {
 	return r.run(ctx, r.place(), c)
 }
+
+func (r *Runner) offer() Offer { return Offer{r.Version, r.Functions} }

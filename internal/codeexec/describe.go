@@ -58,7 +58,7 @@ func describeCell(v Version, lib Library, limits Limits) string {
 		b.WriteString("A cell is interrupted after " + inSeconds(limits.Cell) + " of wall-clock time; split longer work into several cells. ")
 	}
 	// Beside bash the list would only be said twice.
-	if !v.Offers(ToolBash) {
+	if !(Offer{Version: v}).Offers(ToolBash) {
 		libraries(&b, lib)
 	}
 	return strings.TrimSpace(b.String())

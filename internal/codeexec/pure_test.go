@@ -67,6 +67,20 @@ func (b *broken) Cell(ctx context.Context, c sandbox.Cell) (sandbox.CellResult, 
 	return b.result, b.write(ctx, c.Stdout, c.Stderr)
 }
 
+func (b *broken) ID() string { return "container_01broken" }
+
+func (b *broken) Owner() any { return "owner" }
+
+func (b *broken) EndParked(context.Context, error) error { return nil }
+
+func (b *broken) Begin(context.Context, sandbox.Cell, func()) (running, error) {
+	return nil, b.machineErr
+}
+
+func (b *broken) Park(running, time.Duration, bool, func(context.Context, place)) {}
+
+func (b *broken) Resume(context.Context, running) error { return nil }
+
 func (b *broken) write(ctx context.Context, stdout, stderr io.Writer) error {
 	_, err1 := stdout.Write(b.stdout)
 	_, err2 := stderr.Write(b.stderr)
@@ -127,10 +141,11 @@ func call(name, input string) Call {
 func runOn(t *testing.T, b *broken, v Version, c Call) *claude.Node {
 	t.Helper()
 	r := &Runner{Version: v}
-	block, err := r.run(t.Context(), b, c)
+	step, err := r.run(t.Context(), b, c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	block := step.Result
 	if block.Type() != c.Name+"_tool_result" || block.Get("tool_use_id").Str() != c.ID {
 		t.Errorf("block %s", block.Text())
 	}
@@ -145,7 +160,7 @@ func TestOfferedSubTools(t *testing.T) {
 	} {
 		var got []string
 		all := ""
-		for _, n := range v.Tools(lib, Limits{}) {
+		for _, n := range (Offer{Version: v}).Tools(lib, Limits{}) {
 			got = append(got, n.Get("name").Str())
 			all += n.Get("description").Str()
 			if !json.Valid(n.Get("input_schema").Bytes()) || n.At("input_schema", "type").Str() != "object" {
@@ -177,7 +192,7 @@ func TestLimitsFollowTheSetting(t *testing.T) {
 		t.Errorf("limits of an hour %+v", got)
 	}
 	told := ""
-	for _, n := range V20260521.Tools(Library{}, limits) {
+	for _, n := range (Offer{Version: V20260521}).Tools(Library{}, limits) {
 		told += n.Get("description").Str()
 	}
 	if !strings.Contains(told, "A command may run for 60 seconds.") || !strings.Contains(told, "interrupted after 60 seconds") {
@@ -187,7 +202,8 @@ func TestLimitsFollowTheSetting(t *testing.T) {
 	b.result.TimedOut = true
 	r := &Runner{Version: V20260521, Limits: limits}
 	for name, want := range map[string]string{ToolBash: "timed out after 60 s\n", ToolCell: "ran longer than 60 s "} {
-		block, err := r.run(t.Context(), b, call(name, `{"command":"x","code":"x"}`))
+		step, err := r.run(t.Context(), b, call(name, `{"command":"x","code":"x"}`))
+		block := step.Result
 		if err != nil || !strings.Contains(block.At("content", "stderr").Str(), want) {
 			t.Errorf("%s gave %s, %v", name, block.Text(), err)
 		}
@@ -340,14 +356,15 @@ func TestCallLimitIsAnErrorAndClientGoneIsNot(t *testing.T) {
 	t.Parallel()
 	wait := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	r := &Runner{Version: V20250825, Limits: Limits{Call: time.Millisecond}}
-	block, err := r.run(t.Context(), &broken{during: wait}, call(ToolBash, `{"command":"x"}`))
+	step, err := r.run(t.Context(), &broken{during: wait}, call(ToolBash, `{"command":"x"}`))
+	block := step.Result
 	if err != nil || block.At("content", "error_code").Str() != "execution_time_exceeded" {
 		t.Errorf("gave %v %v", block, err)
 	}
 	left := errors.New("client left")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(left)
-	if block, err := (&Runner{Version: V20250825}).run(ctx, &broken{during: wait}, call(ToolBash, `{"command":"x"}`)); !errors.Is(err, left) || block != nil {
+	if step, err := (&Runner{Version: V20250825}).run(ctx, &broken{during: wait}, call(ToolBash, `{"command":"x"}`)); !errors.Is(err, left) || step.Result != nil {
 		t.Errorf("gave %v %v", block, err)
 	}
 }

@@ -14,11 +14,30 @@ const (
 	detection = "detection_timeout"
 )
 
-func (r *Runner) cell(ctx context.Context, p place, c Call) (*claude.Node, error) {
+func (r *Runner) cell(ctx context.Context, p place, c Call) (Step, error) {
 	code, bad := text(c.Input, "code")
 	if bad != nil {
-		return nil, bad
+		return Step{}, bad
 	}
+	// One that still waits for the client holds the interpreter.
+	if err := p.EndParked(ctx, errReplaced); err != nil {
+		return Step{}, err
+	}
+	if len(r.Functions) == 0 {
+		b, err := r.plainCell(ctx, p, c, code)
+		return Step{Result: b}, err
+	}
+	x, err := r.begin(ctx, p, c, code)
+	if err != nil {
+		return Step{}, err
+	}
+	step, err := x.await(ctx, p, false)
+	x.settle(step, err)
+	return step, err
+}
+
+// plainCell runs a cell that calls nobody.
+func (r *Runner) plainCell(ctx context.Context, p place, c Call, code string) (*claude.Node, error) {
 	m, err := p.Machine(ctx)
 	if err != nil {
 		return nil, err

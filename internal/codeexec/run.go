@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
 	"github.com/airlock-sandbox/airlock/internal/container"
@@ -46,6 +47,23 @@ type place interface {
 	NoteREPL(ctx context.Context, holds bool) error
 	REPLLost() bool
 	Unsaved(ctx context.Context) string
+	// ID and Owner are those of the container.
+	ID() string
+	Owner() any
+	// Begin starts a cell that may go on beyond the turn: Park keeps it, and due is
+	// called in a turn of its own when wait is over; Resume takes it into this turn.
+	// ended is called at its end, before Done is closed.
+	Begin(ctx context.Context, c sandbox.Cell, ended func()) (running, error)
+	Park(r running, wait time.Duration, busy bool, due func(context.Context, place))
+	Resume(ctx context.Context, r running) error
+	EndParked(ctx context.Context, cause error) error
+}
+
+// running is a cell that was begun.
+type running interface {
+	Done() <-chan struct{}
+	Result() (sandbox.CellResult, error)
+	End(cause error)
 }
 
 // leasePlace is a container.Lease as a place.
@@ -72,6 +90,38 @@ func (p leasePlace) Export(ctx context.Context, id string) (ids, notes []string,
 	return ids, notes, err
 }
 
+func (p leasePlace) ID() string {
+	if c := p.Container(); c != nil {
+		return string(c.ID)
+	}
+	return ""
+}
+
+func (p leasePlace) Owner() any {
+	if c := p.Container(); c != nil {
+		return c.Owner
+	}
+	return nil
+}
+
+func (p leasePlace) Begin(ctx context.Context, c sandbox.Cell, ended func()) (running, error) {
+	m, err := p.Metered(ctx, container.KindCell)
+	if err != nil {
+		return nil, err
+	}
+	return m.Begin(ctx, c, ended), nil
+}
+
+func (p leasePlace) Park(r running, wait time.Duration, busy bool, due func(context.Context, place)) {
+	p.Lease.Park(r.(*container.Run), container.Parking{Wait: wait, Busy: busy, Due: func(ctx context.Context, l *container.Lease) {
+		due(ctx, leasePlace{l})
+	}})
+}
+
+func (p leasePlace) Resume(ctx context.Context, r running) error {
+	return p.Lease.Resume(ctx, r.(*container.Run))
+}
+
 func (r *Runner) place() place { return leasePlace{r.Lease} }
 
 func (r *Runner) log() *slog.Logger {
@@ -84,34 +134,44 @@ func (r *Runner) log() *slog.Logger {
 func (r *Runner) limits() Limits { return r.Limits.withDefaults() }
 
 // run is Run over any place.
-func (r *Runner) run(ctx context.Context, p place, c Call) (*claude.Node, error) {
+func (r *Runner) run(ctx context.Context, p place, c Call) (Step, error) {
+	return r.guarded(ctx, c, func(ctx context.Context) (Step, error) { return r.dispatch(ctx, p, c) })
+}
+
+// guarded works on a call under the limit of one, and makes an error block of
+// an error that leaves the request alive.
+func (r *Runner) guarded(ctx context.Context, c Call, work func(context.Context) (Step, error)) (Step, error) {
 	callCtx, cancel := context.WithTimeoutCause(ctx, r.limits().Call, errCallLimit)
 	defer cancel()
-	b, err := r.dispatch(callCtx, p, c)
+	step, err := work(callCtx)
 	if err == nil {
-		return b, nil
+		return step, nil
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return Step{}, context.Cause(ctx)
 	}
 	te := asToolError(err)
 	r.log().InfoContext(ctx, "tool call ended with an error", "tool", c.Name, "call_id", c.ID, "error_code", string(te.Code), "error", te)
-	return ErrorBlock(c, te.Code, te.Message), nil
+	return Step{Result: ErrorBlock(c, te.Code, te.Message)}, nil
 }
 
-func (r *Runner) dispatch(ctx context.Context, p place, c Call) (*claude.Node, error) {
+func (r *Runner) dispatch(ctx context.Context, p place, c Call) (Step, error) {
 	if !c.Input.Is(claude.Object) {
-		return nil, invalid("input: it is no JSON object.")
+		return Step{}, invalid("input: it is no JSON object.")
 	}
+	var b *claude.Node
+	var err error
 	switch {
-	case !r.Version.Offers(c.Name):
-		return nil, invalid("the tool is not offered by " + string(r.Version) + ".")
+	case !r.offer().Offers(c.Name):
+		err = invalid("the tool is not offered by " + string(r.Version) + ".")
 	case c.Name == ToolBash:
-		return r.bash(ctx, p, c)
+		b, err = r.bash(ctx, p, c)
 	case c.Name == ToolCell:
 		return r.cell(ctx, p, c)
+	default:
+		b, err = r.edit(ctx, p, c)
 	}
-	return r.edit(ctx, p, c)
+	return Step{Result: b}, err
 }
 
 // asToolError says which tool error an error is. What is not known to be the

@@ -51,7 +51,7 @@ func (p *place) call(t *testing.T, tool string, pairs ...any) *claude.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.Get("content")
+	return b.Result.Get("content")
 }
 
 func (p *place) bash(t *testing.T, command string) *claude.Node {

@@ -1,10 +1,7 @@
 package codeexec
 
 import (
-	"slices"
 	"strings"
-
-	"github.com/airlock-sandbox/airlock/internal/claude"
 )
 
 // Version is the type of a code execution entry in tools.
@@ -59,11 +56,6 @@ func (v Version) SubTools() []string {
 	return nil
 }
 
-// Offers reports whether the version has that sub-tool.
-func (v Version) Offers(name string) bool {
-	return slices.Contains(v.SubTools(), name)
-}
-
 // FreshCells reports whether each cell gets a new interpreter.
 func (v Version) FreshCells() bool { return v == V20250522 }
 
@@ -72,14 +64,4 @@ type Library struct {
 	Python   string   // version, "" = not said
 	Packages []string // Python libraries, sorted
 	Commands []string // command-line tools worth naming
-}
-
-// Tools returns the client tools that stand in for the version's entry. Zero
-// fields of the limits are DefaultLimits.
-func (v Version) Tools(lib Library, limits Limits) []*claude.Node {
-	var out []*claude.Node
-	for _, name := range v.SubTools() {
-		out = append(out, claude.NewObject("name", name, "description", describe(v, name, lib, limits.withDefaults()), "input_schema", schema(name)))
-	}
-	return out
 }

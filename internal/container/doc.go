@@ -25,18 +25,21 @@
 //     packed workspace, which lies on nobody's disk: the instance that unpacks it becomes its home (pack.go).
 //   - Every read of a row has the caller's access rule in its where clause.
 //   - Expiry is stored, absolute, and moves only when a turn begins or ends; it never passes the maximum age.
+//   - A parked run keeps its sandbox until its time is over: nothing but the end of its container, of the sandbox or of the
+//     service, or another cell, ends it before.
 //   - The host opens no path inside a workspace: all file work is done by the guest.
 //
 // Goroutines: five background loops, between Start and Stop (sync, freeze, destroy; expire, finish what failed; write
 // accounts; end who fills a full disk; pack); one per container that the first two work on, so that one that hangs does not stop them, and a watchdog
 // that reports the first when it makes no progress; one while a start waits for memory, and one per sandbox that is ended for
 // it; one per sync of a workspace that runs, which the detaching of that workspace waits for. Close waits for all of them.
-// Close has a few that keep variables, and waits for them.
+// Close has a few that keep variables, and waits for them. A cell that may be parked has one until it ends, and one for a turn of
+// its own when its time is over.
 //
 // Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
 // live.go the sandboxes behind containers; filling.go what a full disk does to them; claim.go where a new one comes from, the pool or the driver; sync.go what makes a
 // turn durable; inputs.go files in; export.go files out;
-// exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs; snapshot.go
+// parked.go cells that outlive their turn; exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs; snapshot.go
 // variables that outlive a sandbox;
 // execution.go what each call used; share.go how many work at once; admission.go when memory allows another sandbox, room.go who makes room for it;
 // recover.go what a start does with the rows of the run before; http.go; store.go, store_pack.go, store_execution.go.

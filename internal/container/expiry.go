@@ -101,6 +101,7 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 		case <-tick.C:
 		}
 		s.SweepIdle(ctx)
+		s.SweepParked(ctx)
 	}
 }
 
@@ -201,6 +202,9 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 	s.syncLive(ctx, v)
 	idle := s.now().Sub(v.idleSince)
 	sb := v.sandbox()
+	if v.run() != nil {
+		return nil // it keeps its sandbox until SweepParked goes on with it
+	}
 	if sb == nil && v.ws == nil {
 		s.forget(v)
 		return nil
@@ -235,9 +239,18 @@ const freezeLimit = 10 * time.Second
 
 // freeze stops the processes. A sandbox that cannot be stopped goes on and is not tried again before its next use.
 func (v *live) freeze(ctx context.Context, sb *sandbox.Sandbox) error {
+	return v.stop(ctx, sb, sb.Freeze)
+}
+
+// suspend is freeze for what is to go on soon: nothing that could be made again is given up.
+func (v *live) suspend(ctx context.Context, sb *sandbox.Sandbox) error {
+	return v.stop(ctx, sb, sb.Suspend)
+}
+
+func (v *live) stop(ctx context.Context, sb *sandbox.Sandbox, how func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, freezeLimit)
 	defer cancel()
-	err := sb.Freeze(limited)
+	err := how(limited)
 	v.frozen = err == nil
 	if err == nil {
 		return nil
@@ -363,6 +376,7 @@ func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) 
 // the containers go on with the next start.
 func (s *Service) Close(ctx context.Context) error {
 	s.Stop()
+	s.endAllParked(ctx)
 	s.keepAll(ctx)
 	var mu sync.Mutex
 	var errs []error

@@ -223,10 +223,16 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncLimit+10*time.Second)
 	defer cancel()
 	l.live.soil()
-	if durable {
+	run := l.live.run()
+	// Who is to answer a parked run was told no result yet; the background loop syncs what it wrote.
+	if durable && run == nil {
 		l.s.syncLive(ctx, l.live)
 	}
-	if l.c.touch(l.s.now()) {
+	moved := l.c.touch(l.s.now())
+	if run != nil {
+		moved = l.rest(ctx, run) || moved
+	}
+	if moved {
 		// A container deleted during the turn has no row to write to.
 		if err := saveUse(ctx, l.s.DB, l.c); err != nil && !errors.Is(err, db.ErrStale) {
 			l.s.log().ErrorContext(ctx, "save container use", "container_id", l.c.ID, "error", err)

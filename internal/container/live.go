@@ -46,6 +46,7 @@ type live struct {
 	booked    bool
 	dirty     bool    // used since the last sync began
 	saving    *saving // a sync that runs, perhaps longer than the turn that began it
+	parked    *Run    // waits beyond the turn for an answer
 	unsaved   owed    // what the next use is to be told
 
 	frozen    bool

@@ -99,7 +99,7 @@ func (s *Service) evict(ctx context.Context) bool {
 		default:
 			continue // used since
 		}
-		gone := v.sandbox() != nil
+		gone := v.sandbox() != nil && v.run() == nil
 		if gone {
 			if err := s.endSandbox(ctx, v, whyRoom); err != nil {
 				s.log().ErrorContext(ctx, "put away idle sandbox", "container_id", v.id, "error", err)
@@ -132,7 +132,7 @@ func (s *Service) idle() []*live {
 		default:
 			continue
 		}
-		if v.sandbox() != nil && !s.now().Before(v.noEvict) {
+		if v.sandbox() != nil && v.run() == nil && !s.now().Before(v.noEvict) {
 			all = append(all, candidate{v, v.frozen, v.idleSince})
 		}
 		<-v.turn

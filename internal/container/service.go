@@ -47,6 +47,7 @@ type Service struct {
 	MaxAge      time.Duration // absolute life; 0 = 30 days
 	IdleFreeze  time.Duration // 0 = 30 s, negative = never
 	IdleDestroy time.Duration // 0 = 10 min
+	ParkedRuns  bool          // a sandbox whose code waits for an answer from outside is not frozen
 	PackAfter   time.Duration // unused time after which a workspace is packed; 0 = 1 h, negative = never
 	BusyWait    time.Duration // how long a request waits for a busy container; 0 = 30 s, negative = not at all
 	Ping        time.Duration // between signs of life of a quiet exec; 0 = 10 s

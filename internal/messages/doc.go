@@ -23,7 +23,8 @@
 // Goroutines: one per streamed response writes pings; the handler waits for it.
 //
 // Files: messages.go (Service), http.go, request.go (the checked request),
-// validate.go, pairing.go (calls and results in history), tools.go and
+// validate.go, functions.go (tools that code may call), pairing.go (calls and
+// results in history), pending.go (code that waits for results), tools.go and
 // history.go (what the upstream is shown), files.go (uploads and inlined files),
 // loop.go, relay.go (frames), sink.go (the client's end), usage.go,
 // place.go (the container as the loop sees it).

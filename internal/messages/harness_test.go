@@ -119,7 +119,12 @@ type boxes struct {
 	ran      []codeexec.Call
 	opened   int
 	released int
-	during   func(ctx context.Context) error
+	pending  bool // code waits
+	answers  [][]codeexec.Answer
+	stored   map[string][]*claude.Node
+
+	continueErr error
+	during      func(ctx context.Context) error
 }
 
 func (b *boxes) Check(_ context.Context, _ tenant.Caller, id string) (*tenant.Owner, error) {
@@ -145,7 +150,11 @@ func (b *boxes) Shown() *claude.Node {
 	if !b.known {
 		return nil
 	}
-	return claude.NewObject("id", "container_01FileDemo000000000001", "expires_at", "2026-11-29T17:18:11.000000Z", "skills", claude.NewArray())
+	expires := "2026-11-29T17:18:11.000000Z"
+	if b.pending {
+		expires = "2026-11-29T16:25:00.000000Z"
+	}
+	return claude.NewObject("id", "container_01FileDemo000000000001", "expires_at", expires, "skills", claude.NewArray())
 }
 
 func (b *boxes) Ensure(context.Context) error { b.known = true; return nil }
@@ -158,20 +167,50 @@ func (b *boxes) AddFile(_ context.Context, _ tenant.Caller, f *file.File) (strin
 	return "/files/input/" + f.Filename, nil
 }
 
-func (b *boxes) Run(ctx context.Context, _ codeexec.Version, c codeexec.Call) (*claude.Node, error) {
+func (b *boxes) Run(ctx context.Context, _ codeexec.Offer, c codeexec.Call) (codeexec.Step, error) {
 	b.known = true
 	b.ran = append(b.ran, c)
 	if b.during != nil {
 		if err := b.during(ctx); err != nil {
-			return nil, err
+			return codeexec.Step{}, err
 		}
 	}
 	if len(b.results) == 0 {
-		return codeexec.ErrorBlock(c, codeexec.CodeUnavailable, "no result was given"), nil
+		return codeexec.Step{Result: codeexec.ErrorBlock(c, codeexec.CodeUnavailable, "no result was given")}, nil
 	}
 	content := b.results[0]
 	b.results = b.results[1:]
-	return claude.NewObject("type", codeexec.ResultType(c.Name), "tool_use_id", c.ID, "content", content), nil
+	// An array in place of a content is the calls that the code waits for.
+	if content.Is(claude.Array) {
+		var step codeexec.Step
+		for _, u := range content.Items {
+			step.Pending = append(step.Pending, codeexec.ToolUse{ID: u.Get("id").Str(), Name: u.Get("name").Str(), Input: u.Get("input")})
+		}
+		b.pending = true
+		return step, nil
+	}
+	b.pending = false
+	return codeexec.Step{Result: claude.NewObject("type", codeexec.ResultType(c.Name), "tool_use_id", c.ID, "content", content)}, nil
+}
+
+func (b *boxes) Continue(_ codeexec.Offer, c codeexec.Call, answers []codeexec.Answer) (continuation, error) {
+	b.answers = append(b.answers, answers)
+	return &resumed{boxes: b, call: c, key: fmt.Sprint(answers)}, b.continueErr
+}
+
+// resumed goes on with the next result of its boxes.
+type resumed struct {
+	*boxes
+	call codeexec.Call
+	key  string
+}
+
+func (r *resumed) Stored() []*claude.Node { return r.stored[r.key] }
+
+func (r *resumed) Keep(events []*claude.Node) { r.stored = map[string][]*claude.Node{r.key: events} }
+
+func (r *resumed) Next(ctx context.Context) (codeexec.Step, error) {
+	return r.Run(ctx, codeexec.Offer{}, r.call)
 }
 
 func (b *boxes) Release(context.Context) { b.released++ }

@@ -23,6 +23,7 @@ type turn struct {
 	files loaded
 	out   *sink
 	usage usage
+	again continuation // code that waited for this request, nil = none did
 
 	usageStart, usageDelta *claude.Node // of the upstream answer under way
 	ids                    map[string]bool
@@ -52,22 +53,47 @@ func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, to re
 	// model included.
 	ctx, cancel := p.Context(ctx)
 	defer cancel()
-	files, err := s.loadFiles(ctx, c, r, known, p)
+	t := &turn{s: s, req: r, e: e, place: p}
+	events, err := t.continues()
 	if err != nil {
 		return err
 	}
-	t := &turn{s: s, req: r, e: e, place: p, files: files}
+	if events != nil {
+		p.Release(ctx)
+		return replay(events, to)
+	}
+	if t.files, err = s.loadFiles(ctx, c, r, known, p); err != nil {
+		return err
+	}
+	return t.respond(ctx, to)
+}
+
+// continues finds the code that waits for this request. Events are the response that the same request was given before.
+func (t *turn) continues() (events []*claude.Node, err error) {
+	if t.req.resumes == "" {
+		return nil, nil
+	}
+	if t.again, err = t.place.Continue(t.req.offer(), t.req.deferred[0], t.req.answers); err != nil {
+		return nil, err
+	}
+	return t.again.Stored(), nil
+}
+
+// respond answers a request whose container and files are there.
+func (t *turn) respond(ctx context.Context, to response) error {
+	r := t.req
 	if r.version == "" && !r.Stream() {
 		return t.plain(ctx, to)
 	}
 	// A sandbox that cannot be had is told with a status and not in the middle
 	// of a stream, as far as it is known that one is needed.
 	if r.version != "" && (r.container.ID != "" || len(r.deferred) > 0) {
-		if err := p.Open(ctx); err != nil {
+		if err := t.place.Open(ctx); err != nil {
 			return err
 		}
 	}
-	t.out = newSink(to.stream, or(s.PingEvery, DefaultPingEvery))
+	t.out = newSink(to.stream, or(t.s.PingEvery, DefaultPingEvery))
+	t.out.keep = t.again != nil
 	defer t.out.stop()
 	return t.answer(ctx, to)
 }
@@ -89,6 +115,9 @@ func (t *turn) plain(ctx context.Context, to response) error {
 func (t *turn) answer(ctx context.Context, to response) error {
 	err := t.loop(ctx)
 	t.out.stop()
+	if err == nil && t.again != nil {
+		t.again.Keep(t.out.kept)
+	}
 	switch {
 	case err == nil && t.out.stream != nil:
 		return nil
@@ -108,6 +137,21 @@ func (t *turn) answer(ctx context.Context, to response) error {
 	return nil
 }
 
+// replay answers with a response that was given before.
+func replay(events []*claude.Node, to response) error {
+	out := newSink(to.stream, time.Hour)
+	defer out.stop()
+	for _, e := range events {
+		if err := out.send(e); err != nil {
+			return err
+		}
+	}
+	if to.stream != nil {
+		return nil
+	}
+	return to.json(withoutNullCitations(out.sum.Message()))
+}
+
 // withoutNullCitations takes off what the start of a text block has in a stream: of a whole message, AI SDK 6 takes a list or
 // nothing.
 func withoutNullCitations(m *claude.Node) *claude.Node {
@@ -122,7 +166,7 @@ func withoutNullCitations(m *claude.Node) *claude.Node {
 // loop asks the upstream and runs the calls of its answers until one answer
 // ends the response.
 func (t *turn) loop(ctx context.Context) error {
-	if err := t.runDeferred(ctx); err != nil {
+	if waits, err := t.runDeferred(ctx); err != nil || waits {
 		return err
 	}
 	limit := or(t.s.MaxIterations, DefaultMaxIterations)
@@ -141,12 +185,43 @@ func (t *turn) loop(ctx context.Context) error {
 		case i >= limit:
 			return t.pause(ctx, "pause_turn")
 		}
-		for _, c := range rep.calls {
-			if err := t.run(ctx, c); err != nil {
-				return err
-			}
+		if waits, err := t.runAll(ctx, rep.calls); err != nil || waits {
+			return err
 		}
 	}
+}
+
+// runAll runs calls one after another. When the code of one waits for the client the response ends there (waits), and the
+// calls behind it run in the next one.
+func (t *turn) runAll(ctx context.Context, calls []codeexec.Call) (waits bool, err error) {
+	for _, c := range calls {
+		step, err := t.run(ctx, c)
+		if err != nil {
+			return false, err
+		}
+		if err := t.show(c, step); err != nil {
+			return false, err
+		}
+		if len(step.Pending) > 0 {
+			return true, t.finish(ctx, "tool_use", nil)
+		}
+	}
+	return false, nil
+}
+
+// show sends what has come of a call: its result, or the tools that its code waits for.
+func (t *turn) show(c codeexec.Call, step codeexec.Step) error {
+	if step.Result != nil {
+		return t.out.block(len(t.out.sum.Blocks()), step.Result)
+	}
+	for _, u := range step.Pending {
+		b := claude.NewObject("type", "tool_use", "id", u.ID, "name", u.Name, "input", u.Input,
+			"caller", claude.NewObject("type", t.req.offer().Caller(), "tool_id", c.ID))
+		if err := t.out.block(len(t.out.sum.Blocks()), b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // runnable reports whether the calls of an answer with that stop reason are
@@ -216,29 +291,24 @@ func (t *turn) start(id, model string, told *claude.Node) error {
 }
 
 // runDeferred runs the calls that the continued response left open.
-func (t *turn) runDeferred(ctx context.Context) error {
+func (t *turn) runDeferred(ctx context.Context) (waits bool, err error) {
 	if len(t.req.deferred) == 0 {
-		return nil
+		return false, nil
 	}
 	if err := t.start("", "", (&usage{}).start()); err != nil {
-		return err
+		return false, err
 	}
-	for _, c := range t.req.deferred {
-		if err := t.run(ctx, c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.runAll(ctx, t.req.deferred)
 }
 
-// run runs one call and sends its result.
-func (t *turn) run(ctx context.Context, c codeexec.Call) error {
-	t.usage.executions++
-	result, err := t.place.Run(ctx, t.req.version, c)
-	if err != nil {
-		return err
+// run runs one call, or goes on with the one whose code waited. That one was
+// counted by the response in which it began.
+func (t *turn) run(ctx context.Context, c codeexec.Call) (codeexec.Step, error) {
+	if t.again != nil && c.ID == t.req.resumes {
+		return t.again.Next(ctx)
 	}
-	return t.out.block(len(t.out.sum.Blocks()), result)
+	t.usage.executions++
+	return t.place.Run(ctx, t.req.offer(), c)
 }
 
 // pause ends the response with calls of ours unanswered. The container exists
@@ -317,10 +387,10 @@ func (s *Service) call(r *request, made []*claude.Node, files loaded) upstream.C
 		body.Set("system", files.inline(system))
 	}
 	if tools := body.Get("tools"); tools.Is(claude.Array) {
-		body.Set("tools", upstreamTools(tools.Items, r.version, s.Library, s.Limits))
+		body.Set("tools", upstreamTools(tools.Items, r.offer(), s.Library, s.Limits))
 	}
 	if choice := body.Get("tool_choice"); choice != nil {
-		body.Set("tool_choice", upstreamChoice(choice, r.version))
+		body.Set("tool_choice", upstreamChoice(choice, r.offer()))
 	}
 	if !r.counting && r.version != "" {
 		body.Set("stream", claude.NewBool(true))

@@ -25,6 +25,7 @@ type Service struct {
 	Containers *container.Service
 	Upstreams  *upstream.Set
 
+	Parked        codeexec.Parked  // code that waits for the client
 	Library       codeexec.Library // what the root file system offers; told to the model
 	Limits        codeexec.Limits  // zero = codeexec.DefaultLimits
 	MaxIterations int              // upstream answers per response, 0 = 50

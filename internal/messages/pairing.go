@@ -2,7 +2,6 @@ package messages
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
 	"github.com/airlock-sandbox/airlock/internal/codeexec"
@@ -82,6 +81,13 @@ func (r *request) findDeferred() error {
 		return nil
 	}
 	results := resultIndex(messages)
+	waits, err := findPending(messages, at, results)
+	if err != nil {
+		return err
+	}
+	if waits.source != "" {
+		return r.resume(waits, results)
+	}
 	var open []codeexec.Call
 	clients := map[string]bool{}
 	for _, b := range claude.Blocks(messages[at]) {
@@ -102,12 +108,10 @@ func (r *request) findDeferred() error {
 			return err
 		}
 	} else if len(clients) > 0 {
-		return wire.Invalid("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
-			at, strings.Join(sortedKeys(clients), ", "))
+		return unanswered(at, clients)
 	}
 	if r.version == "" {
-		return wire.Invalid("messages.%d: `%s` tool use with id `%s` was found without a corresponding `%s` block, but no `%s` tool was provided.",
-			at, open[0].Name, open[0].ID, codeexec.ResultType(open[0].Name), open[0].Name)
+		return noTool(at, open[0])
 	}
 	r.deferred = open
 	return nil
@@ -138,8 +142,7 @@ func continues(at int, m *claude.Node, clients map[string]bool, open codeexec.Ca
 		}
 	}
 	if len(missing) > 0 {
-		return false, wire.Invalid("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
-			at-1, strings.Join(sortedKeys(missing), ", "))
+		return false, unanswered(at-1, missing)
 	}
 	if other >= 0 && answers > 0 {
 		return false, wire.Invalid("messages.%d.content.%d: `%s` tool use with id `%s` was found without a corresponding `%s` block; send the `tool_result` blocks alone first.",

@@ -34,14 +34,24 @@ type place interface {
 	Open(ctx context.Context) error
 	AddFile(ctx context.Context, c tenant.Caller, f *file.File) (string, error)
 	// Run runs one call; the error is that of ctx.
-	Run(ctx context.Context, v codeexec.Version, c codeexec.Call) (*claude.Node, error)
+	Run(ctx context.Context, o codeexec.Offer, c codeexec.Call) (codeexec.Step, error)
+	// Continue finds the call whose code waits for the answers; the errors are refusals.
+	Continue(o codeexec.Offer, c codeexec.Call, answers []codeexec.Answer) (continuation, error)
 	Release(ctx context.Context)
+}
+
+// continuation is a codeexec.Continuation.
+type continuation interface {
+	Stored() []*claude.Node
+	Keep(events []*claude.Node)
+	Next(ctx context.Context) (codeexec.Step, error)
 }
 
 // leases is container.Service as places.
 type leases struct {
 	containers *container.Service
 	limits     codeexec.Limits
+	parked     *codeexec.Parked
 	log        *slog.Logger
 }
 
@@ -73,13 +83,12 @@ func (l leases) Acquire(ctx context.Context, c tenant.Caller, id string) (place,
 	if err != nil {
 		return nil, err
 	}
-	return leased{Lease: lease, limits: l.limits, log: l.log}, nil
+	return leased{Lease: lease, leases: l}, nil
 }
 
 type leased struct {
 	*container.Lease
-	limits codeexec.Limits
-	log    *slog.Logger
+	leases
 }
 
 func (l leased) Shown() *claude.Node {
@@ -87,7 +96,7 @@ func (l leased) Shown() *claude.Node {
 	if c == nil {
 		return nil
 	}
-	return claude.NewObject("id", string(c.ID), "expires_at", wire.FormatTime(c.ExpiresAt), "skills", claude.NewArray())
+	return claude.NewObject("id", string(c.ID), "expires_at", wire.FormatTime(l.ExpiresAt()), "skills", claude.NewArray())
 }
 
 func (l leased) Ensure(ctx context.Context) error {
@@ -100,14 +109,25 @@ func (l leased) Open(ctx context.Context) error {
 	return err
 }
 
-func (l leased) Run(ctx context.Context, v codeexec.Version, c codeexec.Call) (*claude.Node, error) {
-	r := codeexec.Runner{Lease: l.Lease, Version: v, Limits: l.limits, Log: l.log}
-	return r.Run(ctx, c)
+func (l leased) Run(ctx context.Context, o codeexec.Offer, c codeexec.Call) (codeexec.Step, error) {
+	return l.runner(o).Run(ctx, c)
+}
+
+func (l leased) Continue(o codeexec.Offer, c codeexec.Call, answers []codeexec.Answer) (continuation, error) {
+	k, err := l.runner(o).Continue(c, answers)
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+func (l leased) runner(o codeexec.Offer) *codeexec.Runner {
+	return &codeexec.Runner{Lease: l.Lease, Version: o.Version, Functions: o.Functions, Limits: l.limits, Parked: l.parked, Log: l.log}
 }
 
 func (s *Service) containers() places {
 	if s.places != nil {
 		return s.places
 	}
-	return leases{s.Containers, s.Limits, s.Log}
+	return leases{s.Containers, s.Limits, &s.Parked, s.Log}
 }

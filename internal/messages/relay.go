@@ -193,7 +193,7 @@ func (r *relay) shown(o *openBlock, b *claude.Node) *claude.Node {
 		if !code {
 			return b
 		}
-		if name := b.Get("name").Str(); r.t.req.version.Offers(name) {
+		if name := b.Get("name").Str(); r.t.req.offer().Offers(name) {
 			o.client, o.server = false, name
 			return claude.NewObject("type", "server_tool_use", "id", serverID(b.Get("id").Str(), r.t.taken), "name", name,
 				"input", claude.NewObject(), "caller", direct())

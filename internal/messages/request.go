@@ -17,9 +17,19 @@ type request struct {
 	version   codeexec.Version // "" = no code execution tool
 	container claude.ContainerRef
 	refs      []claude.FileRef
+	// functions are the tools that code may call.
+	functions []codeexec.Function
 	// deferred are the calls that were left unanswered by the response this
 	// request continues; they run before anything else.
 	deferred []codeexec.Call
+	// answers are the results for the code of resumes, which is one of deferred.
+	answers []codeexec.Answer
+	resumes string
+}
+
+// offer is what the model is offered in place of the code execution tool.
+func (r *request) offer() codeexec.Offer {
+	return codeexec.Offer{Version: r.version, Functions: r.functions}
 }
 
 // parseRequest reads a body and checks its shape. A counting request is one for
@@ -55,11 +65,11 @@ func (r *request) check() error {
 	if err := r.checkTools(); err != nil {
 		return err
 	}
-	if err := r.checkPairing(); err != nil {
-		return err
-	}
 	var err error
 	if r.container, err = r.Container(); err != nil {
+		return err
+	}
+	if err := r.checkPairing(); err != nil {
 		return err
 	}
 	if len(r.container.Skills) > 0 {
@@ -86,19 +96,16 @@ func (r *request) checkTools() error {
 				return err
 			}
 		}
-		if err := checkCallers(path, t.Get("allowed_callers")); err != nil {
-			return err
-		}
 		name := t.Get("name").Str()
 		if first, twice := names[name]; twice && name != "" {
 			return wire.Invalid("%s.name: %q is the name of tools.%d already; tool names must be unique.", path, name, first)
 		}
 		names[name] = i
 	}
-	if r.version == "" {
-		return nil
+	if err := r.findFunctions(); err != nil || r.version == "" {
+		return err
 	}
-	for _, sub := range r.version.SubTools() {
+	for _, sub := range r.offer().SubTools() {
 		if i, taken := names[sub]; taken && !codeexec.IsToolType(r.Tools()[i].Type()) {
 			return wire.Invalid("tools.%d.name: %q is the name of a code execution tool.", i, sub)
 		}
@@ -122,21 +129,5 @@ func (r *request) checkCodeTool(path string, t *claude.Node) error {
 		return wire.Invalid("%s.name: \"code_execution\" is required.", path)
 	}
 	r.version = v
-	return nil
-}
-
-// checkCallers refuses callers other than the model itself.
-func checkCallers(path string, callers *claude.Node) error {
-	if callers.IsNull() {
-		return nil
-	}
-	if !callers.Is(claude.Array) {
-		return wire.Invalid("%s.allowed_callers: an array is required.", path)
-	}
-	for _, c := range callers.Items {
-		if c.Str() != "direct" {
-			return wire.Invalid("%s.allowed_callers: only \"direct\" is possible; calling tools from code is not available on this server yet.", path)
-		}
-	}
 	return nil
 }

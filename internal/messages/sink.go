@@ -16,6 +16,8 @@ type sink struct {
 	sum    claude.Accumulator
 	stream *wire.Stream // nil = not streamed
 	every  time.Duration
+	keep   bool           // collect the events in kept
+	kept   []*claude.Node // shared with sum; not to be changed
 
 	mu      sync.Mutex
 	started bool // guarded by mu, like stopped
@@ -32,6 +34,9 @@ func newSink(stream *wire.Stream, every time.Duration) *sink {
 func (k *sink) send(e *claude.Node) error {
 	if err := k.sum.Add(e); err != nil {
 		return err
+	}
+	if k.keep {
+		k.kept = append(k.kept, e)
 	}
 	if k.stream == nil {
 		return nil

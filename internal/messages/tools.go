@@ -9,36 +9,49 @@ import (
 )
 
 // upstreamTools replaces the code execution entry by ordinary tools in its
-// place and takes off what only this server understands.
-func upstreamTools(tools []*claude.Node, v codeexec.Version, lib codeexec.Library, limits codeexec.Limits) *claude.Node {
+// place, leaves out what only code may call, and takes off what only this server
+// understands.
+func upstreamTools(tools []*claude.Node, o codeexec.Offer, lib codeexec.Library, limits codeexec.Limits) *claude.Node {
 	out := claude.NewArray()
+	var breakpoint *claude.Node // of a tool that is left out; it moves to the tool before
 	for _, t := range tools {
-		if !codeexec.IsToolType(t.Type()) {
-			if t.Get("allowed_callers") != nil {
-				t = t.Shallow()
-				t.Delete("allowed_callers")
+		cc := t.Get("cache_control")
+		switch {
+		case codeexec.IsToolType(t.Type()):
+			subs := o.Tools(lib, limits)
+			// The cache breakpoint stays behind the last tool of the entry.
+			if cc != nil {
+				subs[len(subs)-1].Set("cache_control", cc)
 			}
+			out.Items = append(out.Items, subs...)
+		case !callersOf(t).direct:
+			if !cc.IsNull() {
+				breakpoint = cc
+			}
+		case t.Get("allowed_callers") != nil:
+			t = t.Shallow()
+			t.Delete("allowed_callers")
 			out.Items = append(out.Items, t)
-			continue
+		default:
+			out.Items = append(out.Items, t)
 		}
-		subs := v.Tools(lib, limits)
-		// The cache breakpoint stays behind the last tool of the entry.
-		if cc := t.Get("cache_control"); cc != nil {
-			subs[len(subs)-1].Set("cache_control", cc)
+		if n := len(out.Items); n > 0 && !breakpoint.IsNull() {
+			last := out.Items[n-1].Shallow()
+			last.Set("cache_control", breakpoint)
+			out.Items[n-1], breakpoint = last, nil
 		}
-		out.Items = append(out.Items, subs...)
 	}
 	return out
 }
 
 // upstreamChoice renames a tool_choice that names the code execution tool when
-// the version has no sub-tool of that name.
-func upstreamChoice(choice *claude.Node, v codeexec.Version) *claude.Node {
-	if v == "" || choice.Type() != "tool" || choice.Get("name").Str() != codeexec.ToolCell || v.Offers(codeexec.ToolCell) {
+// there is no sub-tool of that name.
+func upstreamChoice(choice *claude.Node, o codeexec.Offer) *claude.Node {
+	if o.Version == "" || choice.Type() != "tool" || choice.Get("name").Str() != codeexec.ToolCell || o.Offers(codeexec.ToolCell) {
 		return choice
 	}
 	choice = choice.Shallow()
-	choice.Set("name", claude.NewString(v.SubTools()[0]))
+	choice.Set("name", claude.NewString(o.SubTools()[0]))
 	return choice
 }
 

@@ -28,7 +28,6 @@ func TestRequestsAreRefusedWithThePath(t *testing.T) {
 		{"two code tools", `{"model":"m","max_tokens":1,"tools":[` + codeTool + `,{"type":"code_execution_20250825","name":"code_execution"}],` + user + `}`, "tools.1:"},
 		{"two tools of one name", `{"model":"m","max_tokens":1,"tools":[{"name":"a"},{"name":"a"}],` + user + `}`, "tools.1.name:"},
 		{"a sub-tool's name", `{"model":"m","max_tokens":1,"tools":[` + codeTool + `,{"name":"bash_code_execution"}],` + user + `}`, "tools.1.name:"},
-		{"code caller", `{"model":"m","max_tokens":1,"tools":[` + codeTool + `,{"name":"a","allowed_callers":["direct","code_execution_20260120"]}],` + user + `}`, "tools.1.allowed_callers:"},
 		{"result without a call", `{"model":"m","max_tokens":1,"tools":[` + codeTool + `],"messages":[{"role":"assistant","content":[{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_9","content":{}}]},{"role":"user","content":"x"}]}`, "messages.0.content.0: unexpected `tool_use_id` found in `bash_code_execution_tool_result` blocks: srvtoolu_9"},
 		{"file id of another type", `{"model":"m","max_tokens":1,"tools":[` + codeTool + `],"messages":[{"role":"user","content":[{"type":"container_upload","file_id":7}]}]}`, "messages.0.content.0.file_id:"},
 	}

@@ -93,7 +93,7 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), Preload: cfg.Sandbox.preload(), MaxFile: cfg.File.MaxBytes,
 		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
 		IdleDestroy: cfg.Container.IdleDestroy, PackAfter: cfg.Container.PackAfter, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
-		Ping: cfg.Messages.Ping, PerApp: cfg.Container.PerApp, PerUser: cfg.Container.PerUser,
+		Ping: cfg.Messages.Ping, PerApp: cfg.Container.PerApp, PerUser: cfg.Container.PerUser, ParkedRuns: !cfg.Container.FreezeParked,
 	}
 	if p.adminKey, err = p.tenants.EnsureAdminKey(ctx, p.data.file("admin.key")); err != nil {
 		return err
@@ -211,6 +211,7 @@ func (p *parts) openMessages(ctx context.Context, cfg *Config, log *slog.Logger)
 		Files: p.files, Containers: p.containers, Upstreams: set, Library: lib,
 		MaxIterations: cfg.Messages.MaxIterations, FirstEvent: cfg.Messages.FirstByte, PingEvery: cfg.Messages.Ping,
 		Limits: codeexec.LimitsFor(p.containers.Limits.Wall), StrictVersion: cfg.StrictAPIVersion, Log: log,
+		Parked: codeexec.Parked{Wait: cfg.Messages.ToolWait, RaiseErrors: cfg.Messages.PTCRaiseErrors},
 	}
 	return nil
 }

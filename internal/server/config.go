@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/codeexec"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -120,7 +121,9 @@ type ContainerSettings struct {
 	IdleDestroy time.Duration `yaml:"idle_destroy"` // and destroyed; the workspace stays
 	PackAfter   time.Duration `yaml:"pack_after"`   // an unused workspace is compressed into the blob store; negative = never
 	BusyWait    time.Duration `yaml:"busy_wait"`    // a request waits for a busy container
-	SweepEvery  time.Duration `yaml:"sweep_every"`
+	// FreezeParked stops a sandbox whose code waits for the client's answer to a call, until it comes.
+	FreezeParked bool          `yaml:"freeze_parked"`
+	SweepEvery   time.Duration `yaml:"sweep_every"`
 	// PerApp and PerUser are how many containers of an app, and of one user in it, work at once; one more is answered 429.
 	// 0 = no limit. API keys have the share of their app.
 	PerApp  int `yaml:"per_app"`
@@ -153,6 +156,12 @@ type MessagesSettings struct {
 	MaxIterations int           `yaml:"max_iterations"` // sampling rounds in one response
 	FirstByte     time.Duration `yaml:"first_byte"`     // wait for the first upstream event before the status is sent
 	Ping          time.Duration `yaml:"ping"`           // quiet time after which a stream gets a ping
+	// ToolWait is how long code in a cell waits for the client's answer to a tool that it called, from the end of the
+	// response on; 10s to 270s.
+	ToolWait time.Duration `yaml:"tool_wait"`
+	// PTCRaiseErrors raises a tool_result with is_error in the code that called; else the code gets its text, as from the
+	// hosted service.
+	PTCRaiseErrors bool `yaml:"ptc_raise_errors"`
 }
 
 // DefaultConfig is the configuration of `airlock serve` without any setting.
@@ -165,10 +174,10 @@ func DefaultConfig() Config {
 		Disk:    DiskSettings{CrowdedPercent: 85, FullPercent: 95, SnapshotBytes: 8 << 30},
 		Container: ContainerSettings{
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,
-			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second, PerApp: 32, PerUser: 8,
+			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second, PerApp: 32, PerUser: 8, FreezeParked: true,
 		},
 		File:          FileSettings{MaxBytes: 500 << 20},
-		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second},
+		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second, ToolWait: codeexec.DefaultToolWait},
 		ShutdownGrace: 10 * time.Minute,
 		LogLevel:      "info",
 		LogFormat:     "text",

@@ -73,8 +73,11 @@ func (m *serverMetrics) showDriver(caps sandbox.Capabilities) {
 	}, func() float64 { return 1 }))
 }
 
-// watchAccounts shows that usage is not written down.
+// watchAccounts shows what code waits, and that usage is not written down.
 func (m *serverMetrics) watchAccounts(c *container.Service) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "airlock_parked_count", Help: "Cells whose code waits for the client's answer to a call.",
+	}, func() float64 { return float64(c.ParkedCount()) }))
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "airlock_executions_dropped_total", Help: "Executions whose account could not be written to the database and is lost.",
 	}, func() float64 { return float64(c.DroppedExecutions()) }))

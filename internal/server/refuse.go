@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/codeexec"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
@@ -23,6 +25,9 @@ func isLoopback(address string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback()
 }
+
+// minToolWait is the shortest time in which a client can be expected to answer.
+const minToolWait = 10 * time.Second
 
 // Validate refuses settings that contradict each other or would serve unsafely.
 func (c *Config) Validate() error {
@@ -47,6 +52,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.checkRoom(); err != nil {
 		return err
+	}
+	if w := c.Messages.ToolWait; w != 0 && (w < minToolWait || w > codeexec.DefaultToolWait) {
+		return fmt.Errorf("messages.tool_wait: %s is outside %s to %s", w, minToolWait, codeexec.DefaultToolWait)
 	}
 	if c.Sandbox.Pool < 0 || c.Sandbox.Pool > 100 {
 		return fmt.Errorf("sandbox.pool: %d is outside 0 to 100", c.Sandbox.Pool)

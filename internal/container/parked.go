@@ -1,0 +1,361 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+)
+
+// Run is a cell that may outlive the turn in which it began: its code waits for somebody outside, who answers in another turn
+// or never.
+//
+//	running, in a turn ──Park, end of the turn──► parked: the sandbox is frozen and kept, the turn is free
+//	       ▲                                        │
+//	       ├── Resume, by who has the answer ◄──────┤
+//	       └── Due, in a turn of its own ◄──────────┘ the time is over, or the run has ended
+//
+// Whoever holds the turn may use the sandbox meanwhile; it is frozen again when that turn ends. A run ends with its sandbox
+// at the latest, so with its container and with the service.
+type Run struct {
+	live   *live
+	sb     *sandbox.Sandbox
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	res    sandbox.CellResult // both written before done is closed
+	err    error
+
+	mu        sync.Mutex
+	lease     *Lease // of the newest turn that it ran in
+	waited    time.Duration
+	waitedCPU time.Duration
+	park      Parking // of the newest Park
+	until     time.Time
+}
+
+// Parking says how long a parked run is kept and what becomes of it then.
+type Parking struct {
+	// Wait is counted from the end of the turn.
+	Wait time.Duration
+	// Busy says that the code is at work and not waiting, so the sandbox is not frozen.
+	Busy bool
+	// Due is called in a turn of its own when Wait is over or the run has ended, unless Resume came before. ctx ends with
+	// the container and with the service.
+	Due func(ctx context.Context, l *Lease)
+}
+
+// expiryMargin is how much longer than its parked run a container lives: an answer that comes in time has to find it.
+const expiryMargin = 30 * time.Second
+
+// Begin starts a cell that may be parked, and keeps its account. Of ctx it takes the values only: the run ends by itself, by
+// End, or with its sandbox. ended is called then, before Done is closed, whoever has the turn.
+func (m Metered) Begin(ctx context.Context, c sandbox.Cell, ended func()) *Run {
+	r := &Run{live: m.l.live, sb: m.Sandbox, done: make(chan struct{}), lease: m.l}
+	e := m.l.begin(KindCell, int64(len(c.Code)))
+	ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if c.Call != nil {
+		c.Call = r.metered(c.Call)
+	}
+	m.l.s.work.Go(func() {
+		defer close(r.done)
+		defer r.cancel(nil)
+		began := time.Now()
+		r.res, r.err = m.Sandbox.Cell(ctx, c)
+		r.account(e, time.Since(began))
+		ended()
+	})
+	return r
+}
+
+// metered keeps what passes while the code waits out of the run's account: the sandbox stands still then, or works for others.
+func (r *Run) metered(call guest.CallFunc) guest.CallFunc {
+	return func(ctx context.Context, calls []sandbox.ToolCall) []sandbox.ToolAnswer {
+		began := time.Now()
+		before, err := r.sb.CPU(ctx)
+		answers := call(ctx, calls)
+		after, err2 := r.sb.CPU(context.WithoutCancel(ctx))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.waited += time.Since(began)
+		if err == nil && err2 == nil {
+			r.waitedCPU += after - before
+		}
+		return answers
+	}
+}
+
+// account writes the execution down in the newest turn, or at once if that is over.
+func (r *Run) account(e *Execution, wall time.Duration) {
+	r.mu.Lock()
+	l, res := r.lease, r.res.Result
+	if r.waited > 0 {
+		res.Wall, res.CPU = max(wall-r.waited, 0), max(res.CPU-r.waitedCPU, 0)
+	}
+	r.mu.Unlock()
+	l.finish(e, res, r.err, r.sb.ExitReason())
+}
+
+// Done is closed when the run has ended; then Result tells how, as Sandbox.Cell does.
+func (r *Run) Done() <-chan struct{} { return r.done }
+
+// Result is that of the cell, after Done.
+func (r *Run) Result() (sandbox.CellResult, error) { return r.res, r.err }
+
+// End interrupts the run with a cause; it has ended when Done is closed. The sandbox must not be frozen.
+func (r *Run) End(cause error) { r.cancel(cause) }
+
+// over reports whether the run has ended.
+func (r *Run) over() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Park keeps a run of this container beyond the turn. There is one at a time: a Run that is begun while another is parked must
+// end that first (EndParked).
+func (l *Lease) Park(r *Run, p Parking) {
+	r.mu.Lock()
+	r.park, r.until = p, time.Time{}
+	r.mu.Unlock()
+	l.live.setParked(r)
+}
+
+// Resume takes a parked run over into this turn and lets its sandbox run. An error that matches sandbox.ErrGone says that the
+// sandbox is not there any more: the run has ended, or is about to.
+func (l *Lease) Resume(ctx context.Context, r *Run) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released || l.live != r.live {
+		return errReleased
+	}
+	err := l.live.thaw(ctx, r.sb)
+	if err != nil && !errors.Is(err, sandbox.ErrGone) {
+		return err // it stays parked
+	}
+	l.live.unpark(r)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lease = l
+	return err
+}
+
+// EndParked ends the run that is parked in this container, if there is one, and waits for its end.
+func (l *Lease) EndParked(ctx context.Context, cause error) error {
+	l.mu.Lock()
+	v := l.live
+	l.mu.Unlock()
+	if v == nil {
+		return nil
+	}
+	return v.endParked(ctx, cause)
+}
+
+// ExpiresAt is the time until which the client is promised its container: that of the row, or while a run is parked that of
+// the run, which ends sooner. The container lives on regardless, so that nobody loses files over a call that was not answered.
+func (l *Lease) ExpiresAt() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.c == nil {
+		return time.Time{}
+	}
+	at := l.c.ExpiresAt
+	if r := l.live.run(); r != nil {
+		if until := r.deadline(); !until.IsZero() && until.Add(expiryMargin).Before(at) {
+			return until.Add(expiryMargin)
+		}
+	}
+	return at
+}
+
+func (r *Run) deadline() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.until
+}
+
+// arm begins the wait of a run that was parked in the turn that ends now; one of an earlier turn keeps its time.
+func (r *Run) arm(now time.Time) (until time.Time, busy bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.until.IsZero() {
+		r.until = now.Add(r.park.Wait)
+	}
+	return r.until, r.park.Busy
+}
+
+// rest ends the turn of a container with a parked run: its time begins, its container lives longer than it, and its sandbox
+// stands still. It reports whether the expiry moved.
+func (l *Lease) rest(ctx context.Context, r *Run) (moved bool) {
+	until, busy := r.arm(l.s.now())
+	before := l.c.ExpiresAt
+	if least := until.Add(expiryMargin); before.Before(least) {
+		l.c.ExpiresAt = least
+		if least.After(l.c.MaxExpiresAt) {
+			l.c.ExpiresAt = l.c.MaxExpiresAt
+		}
+	}
+	moved = !l.c.ExpiresAt.Equal(before)
+	sb := l.live.sandbox()
+	if busy || l.s.IdleFreeze < 0 || l.s.ParkedRuns || sb == nil || sb != r.sb || l.live.frozen {
+		return moved
+	}
+	if err := l.live.suspend(ctx, sb); err != nil && !ended(sb) {
+		l.s.log().WarnContext(ctx, "freeze parked sandbox", "container_id", l.c.ID, "error", err)
+	}
+	return moved
+}
+
+// run is the parked one, nil if none is.
+func (v *live) run() *Run {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.parked
+}
+
+func (v *live) setParked(r *Run) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.parked = r
+}
+
+// unpark forgets the parked run if it is this one.
+func (v *live) unpark(r *Run) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.parked == r {
+		v.parked = nil
+	}
+}
+
+// thaw lets a sandbox run, if it is still there.
+func (v *live) thaw(ctx context.Context, sb *sandbox.Sandbox) error {
+	if v.sandbox() != sb || ended(sb) {
+		return fmt.Errorf("sandbox of container %s: %w", v.id, sandbox.ErrGone)
+	}
+	if !v.frozen {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, freezeLimit)
+	defer cancel()
+	if err := sb.Thaw(ctx); err != nil {
+		return fmt.Errorf("thaw container %s: %w", v.id, err)
+	}
+	v.frozen = false
+	return nil
+}
+
+// endParked needs the turn. A sandbox that cannot be continued is left to whoever uses or ends it next.
+func (v *live) endParked(ctx context.Context, cause error) error {
+	r := v.run()
+	if r == nil {
+		return nil
+	}
+	v.unpark(r)
+	if err := v.thaw(ctx, r.sb); err != nil && !errors.Is(err, sandbox.ErrGone) {
+		v.setParked(r)
+		return err
+	}
+	r.End(cause)
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// dueRun is a parked run whose time is over at now, or that has ended by itself.
+func (v *live) dueRun(now time.Time) *Run {
+	r := v.run()
+	if r == nil {
+		return nil
+	}
+	until := r.deadline()
+	if until.IsZero() || now.Before(until) && !r.over() {
+		return nil
+	}
+	return r
+}
+
+// SweepParked is one pass over parked runs: those whose time is over get a turn of their own to go on in. It does not wait for
+// them. The background loop calls it.
+func (s *Service) SweepParked(ctx context.Context) {
+	for _, v := range s.snapshot() {
+		if v.dueRun(s.now()) == nil {
+			continue
+		}
+		select {
+		case v.turn <- struct{}{}:
+		default:
+			continue // a turn runs
+		}
+		r := v.dueRun(s.now())
+		if r == nil {
+			<-v.turn
+			continue
+		}
+		s.work.Go(func() { s.due(context.WithoutCancel(ctx), v, r) })
+	}
+}
+
+// due lets a run go on whose time is over; the turn is the caller's and ends here.
+func (s *Service) due(ctx context.Context, v *live, r *Run) {
+	c, err := find(ctx, s.DB, v.id)
+	if err != nil {
+		s.log().ErrorContext(ctx, "go on with a parked run", "container_id", v.id, "error", err)
+		<-v.turn // the next pass tries again
+		return
+	}
+	l := &Lease{s: s, c: c, share: func() {}} // of nobody's share: no request waits for it
+	l.ended, l.end = context.WithCancelCause(ctx)
+	l.hold(v)
+	defer l.Release(ctx)
+	work, cancel := l.Context(ctx)
+	defer cancel()
+	r.mu.Lock()
+	act := r.park.Due
+	r.mu.Unlock()
+	act(work, l)
+}
+
+// endAllParked interrupts the parked runs at the end of the service, so that the variables of their interpreters can be kept
+// and their accounts are written.
+func (s *Service) endAllParked(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, endParkedLimit)
+	defer cancel()
+	some(closers, s.snapshot(), func(v *live) {
+		if v.run() == nil {
+			return
+		}
+		select {
+		case v.turn <- struct{}{}:
+		default:
+			return // dropLive ends it
+		}
+		defer func() { <-v.turn }()
+		if err := v.endParked(ctx, endError(whyShutdown)); err != nil {
+			s.log().WarnContext(ctx, "end parked run", "container_id", v.id, "error", err)
+		}
+	})
+}
+
+// endParkedLimit is how long the end of the service waits for parked runs; guests end them within seconds.
+const endParkedLimit = 10 * time.Second
+
+// ParkedCount is the number of parked runs.
+func (s *Service) ParkedCount() int {
+	n := 0
+	for _, v := range s.snapshot() {
+		if v.run() != nil {
+			n++
+		}
+	}
+	return n
+}
