@@ -120,7 +120,6 @@ func TestCallsComeInGroupsAndAreAnswered(t *testing.T) {
 // TestThreat55HostileGuestCannotForgeCalls: what no guest of ours says ends the connection, and calls nothing.
 func TestThreat55HostileGuestCannotForgeCalls(t *testing.T) {
 	t.Parallel()
-	large := `{"a":"` + strings.Repeat("x", MaxData-8) + `"}`
 	tests := []struct {
 		name   string
 		plain  bool // the cell has no tools
@@ -165,13 +164,13 @@ func TestThreat55HostileGuestCannotForgeCalls(t *testing.T) {
 			}
 		}},
 		{"too much at once", false, func(d *double, id uint64) {
-			n := uint64(0)
-			for range MaxToolPending - 1 {
-				n++
-				d.send(part(id, n, 0, strings.Repeat("x", MaxData), true))
-				d.send(part(id, n, 0, strings.Repeat("x", MaxData), true))
-				d.send(part(id, n, 0, large, false))
+			x := strings.Repeat("x", MaxData-8)
+			for n := range uint64(MaxToolPending) {
+				d.send(part(id, n+1, 0, `{"a":"`+x, true))
+				d.send(part(id, n+1, 0, x, true))
+				d.send(part(id, n+1, 0, x+`"}`, false))
 			}
+			d.conn.Close()
 		}},
 		{"too large a piece", false, func(d *double, id uint64) { d.send(part(id, 1, 0, strings.Repeat("x", MaxData+1), true)) }},
 	}
