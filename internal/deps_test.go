@@ -25,6 +25,7 @@ bench/soak: server server/servertest
 scripts/rootfs: sandbox/rootfs
 cmd/airlock: claude cmd/airlock/demo sandbox sandbox/attack sandbox/drivers sandbox/host sandbox/rootfs server wire
 cmd/airlock-guest: sandbox/guest/serve sandbox/gvisor/setup sandbox/native/setup
+audit: db wire
 blob/blobtest: blob
 claude: wire
 codeexec: claude container sandbox sandbox/guest wire
@@ -44,8 +45,8 @@ sandbox/native/setup: sandbox/walls
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
 sandbox/spawn: sandbox sandbox/vfork sandbox/walls
-server: blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
-tenant: db wire
+server: audit blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
+tenant: audit db wire
 upstream: claude upstream/script wire
 upstream/script: claude
 `

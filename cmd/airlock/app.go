@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -15,7 +17,8 @@ func newAppCommand() *cobra.Command {
 		Short:   "Manage the applications that may use this server",
 		Example: "  airlock app create invoices\n  airlock app list",
 	}
-	cmd.AddCommand(newAppCreateCommand(), newAppListCommand(), newAppGetCommand(), newAppDisableCommand())
+	cmd.AddCommand(newAppCreateCommand(), newAppListCommand(), newAppGetCommand(), newAppSetCommand(), newAppDisableCommand(),
+		newAppEnvCommand(), newAppRotateIdentityCommand())
 	return cmd
 }
 
@@ -78,14 +81,105 @@ func adminList(cmd *cobra.Command, path func() string, show func(json.RawMessage
 }
 
 func newAppCreateCommand() *cobra.Command {
-	return adminCommand(&cobra.Command{
+	var owner string
+	cmd := adminCommand(&cobra.Command{
 		Use:     "create NAME",
 		Short:   "Create an app",
 		Example: "  airlock app create invoices --json",
 		Args:    cobra.ExactArgs(1),
 	}, appLine, func(args []string) (string, string, any) {
-		return http.MethodPost, "/airlock/v1/apps", map[string]any{"name": args[0]}
+		body := map[string]any{"name": args[0]}
+		if owner != "" {
+			body["owner"] = owner
+		}
+		return http.MethodPost, "/airlock/v1/apps", body
 	})
+	cmd.Flags().StringVar(&owner, "owner", "", "the person who owns it, for good: an issuer's id, '/' and the subject (default: airlock/owner)")
+	return cmd
+}
+
+func newAppSetCommand() *cobra.Command {
+	var origin string
+	var models []string
+	var require bool
+	var flags *cobra.Command
+	cmd := adminCommand(&cobra.Command{
+		Use:     "set APP",
+		Short:   "Change the settings of an app",
+		Example: "  airlock app set invoices --models 'claude-*' --origin https://invoices.example.com",
+		Args:    cobra.ExactArgs(1),
+	}, appLine, func(args []string) (string, string, any) {
+		body := map[string]any{}
+		given := flags.Flags().Changed
+		if given("origin") {
+			body["origin"] = origin
+		}
+		if given("models") {
+			if models == nil {
+				models = []string{}
+			}
+			body["allowed_models"] = models
+		}
+		if given("require-binding") {
+			body["require_token_app_binding"] = require
+		}
+		return http.MethodPatch, appPath(args[0]), body
+	})
+	flags = cmd
+	f := cmd.Flags()
+	f.StringVar(&origin, "origin", "", "address of the application, which tokens of other issuers may name in aud or azp")
+	f.StringSliceVar(&models, "models", nil, "the models it may use, with '*'; '' is all")
+	f.BoolVar(&require, "require-binding", false, "refuse tokens that name neither the app nor its origin")
+	cmd.MarkFlagsOneRequired("origin", "models", "require-binding")
+	return cmd
+}
+
+// appVariables are those of app env, in the order in which they are shown.
+var appVariables = []string{"API_WORKER_URL", "APP_OWNER_JWT", "DEEPSPACE_APP_ID", "APP_IDENTITY_TOKEN"}
+
+func newAppEnvCommand() *cobra.Command {
+	return adminCommand(&cobra.Command{
+		Use:   "env APP",
+		Short: "Show what an application needs to find this server and to prove itself",
+		Long: "Show what an application needs to find this server and to prove itself, as variables of its environment. They are secrets.\n" +
+			"Each call makes a new owner token; those made before stay good.",
+		Example: "  airlock app env invoices > invoices.env\n  airlock app env invoices --json",
+		Args:    cobra.ExactArgs(1),
+	}, func(m map[string]any) string {
+		lines := make([]string, len(appVariables))
+		for i, name := range appVariables {
+			lines[i] = name + "=" + cell(m[name])
+		}
+		return strings.Join(lines, "\n")
+	}, func(args []string) (string, string, any) {
+		return http.MethodGet, appPath(args[0]) + "/env", nil
+	})
+}
+
+func newAppRotateIdentityCommand() *cobra.Command {
+	var overlap time.Duration
+	var flags *cobra.Command
+	cmd := adminCommand(&cobra.Command{
+		Use:     "rotate-identity APP",
+		Short:   "Make a new identity token of an app; the one before is taken for a day more",
+		Example: "  airlock app rotate-identity invoices\n  airlock app rotate-identity invoices --overlap 0s",
+		Args:    cobra.ExactArgs(1),
+	}, func(m map[string]any) string { return "APP_IDENTITY_TOKEN=" + cell(m["APP_IDENTITY_TOKEN"]) },
+		func(args []string) (string, string, any) {
+			return http.MethodPost, appPath(args[0]) + "/rotate-identity", overlapBody(flags, overlap)
+		})
+	flags = cmd
+	cmd.Flags().DurationVar(&overlap, "overlap", 0, "how long the token before is still taken (default: the server's identity.overlap)")
+	return cmd
+}
+
+// overlapBody says an overlap if the flag was given: 0 is none, where not to say it is the server's setting.
+func overlapBody(cmd *cobra.Command, overlap time.Duration) map[string]any {
+	body := map[string]any{}
+	if cmd.Flags().Changed("overlap") {
+		body["overlap_seconds"] = int64(overlap / time.Second)
+	}
+	return body
 }
 
 func newAppListCommand() *cobra.Command {

@@ -16,12 +16,12 @@ func newKeyCommand() *cobra.Command {
 		Short:   "Manage the API keys of apps",
 		Example: "  airlock key create --app invoices --name production\n  airlock key list",
 	}
-	cmd.AddCommand(newKeyCreateCommand(), newKeyListCommand(), newKeyRevokeCommand())
+	cmd.AddCommand(newKeyCreateCommand(), newKeyListCommand(), newKeyRevokeCommand(), newKeyRotateCommand())
 	return cmd
 }
 
 func newKeyCreateCommand() *cobra.Command {
-	var app, name string
+	var app, name, role string
 	var scopes []string
 	var ttl time.Duration
 	cmd := adminCommand(&cobra.Command{
@@ -30,7 +30,12 @@ func newKeyCreateCommand() *cobra.Command {
 		Example: "  airlock key create --app invoices --name production --json",
 		Args:    cobra.NoArgs,
 	}, func(m map[string]any) string { return cell(m["key"]) }, func([]string) (string, string, any) {
-		body := map[string]any{"app": app}
+		body := map[string]any{}
+		if role != "" {
+			body["role"] = role
+		} else {
+			body["app"] = app
+		}
 		if name != "" {
 			body["name"] = name
 		}
@@ -46,13 +51,16 @@ func newKeyCreateCommand() *cobra.Command {
 	f.StringVar(&app, "app", "default", "id or name of the app that the key acts for")
 	f.StringVar(&name, "name", "", "a name to tell keys apart")
 	f.StringSliceVar(&scopes, "scopes", nil, "what more the key may do")
+	f.StringVar(&role, "role", "", "make a key for administration instead: admin, operator (no other keys of this kind, no issuers) or auditor (reads)")
+	cmd.MarkFlagsMutuallyExclusive("role", "app")
+	cmd.MarkFlagsMutuallyExclusive("role", "scopes")
 	f.DurationVar(&ttl, "ttl", 0, "how long the key lives; 0 is until it is revoked")
 	return cmd
 }
 
 func newKeyListCommand() *cobra.Command {
 	var app string
-	var all bool
+	var all, admins bool
 	cmd := adminList(&cobra.Command{
 		Use:   "list",
 		Short: "List the keys, without their secrets",
@@ -60,13 +68,16 @@ func newKeyListCommand() *cobra.Command {
 			"most; those that have ended are shown with --all only. The server forgets them when their hour is over.",
 		Example: "  airlock key list --app invoices\n  airlock key list --all",
 	}, func() string {
-		if app == "" {
-			return "/airlock/v1/keys"
+		only := ""
+		if admins {
+			only = "true"
 		}
-		return "/airlock/v1/keys?app=" + url.QueryEscape(app)
+		return withQuery("/airlock/v1/keys", "app", app, "admin", only)
 	}, func(raw json.RawMessage) bool { return all || !endedSession(raw, time.Now()) },
-		"id", "app_id", "name", "hint", "created_at", "expires_at", "revoked_at")
+		"id", "app_id", "role", "name", "hint", "created_at", "expires_at", "revoked_at")
 	cmd.Flags().StringVar(&app, "app", "", "only the keys of this app")
+	cmd.Flags().BoolVar(&admins, "admin", false, "the keys for administration")
+	cmd.MarkFlagsMutuallyExclusive("app", "admin")
 	cmd.Flags().BoolVar(&all, "all", false, "also the ended keys that commands made for themselves")
 	return cmd
 }
@@ -104,5 +115,28 @@ func newKeyRevokeCommand() *cobra.Command {
 		},
 	}
 	conn.addFlags(cmd, false)
+	return cmd
+}
+
+func newKeyRotateCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "rotate", Short: "Replace a key of the server itself", Example: "  airlock key rotate signing"}
+	var overlap time.Duration
+	var flags *cobra.Command
+	signing := adminCommand(&cobra.Command{
+		Use:   "signing",
+		Short: "Make a new key for signing tokens; those signed before are taken for 30 days more",
+		Long: "Make a new key for signing tokens. Tokens that the key before has signed are taken until the overlap is over: also those of\n" +
+			"owners, so give applications a new environment meanwhile ('airlock app env').",
+		Example: "  airlock key rotate signing\n  airlock key rotate signing --overlap 0s",
+		Args:    cobra.NoArgs,
+	}, func(m map[string]any) string {
+		return cell(m["kid"]) + "  before it until " + cell(m["previous_end_at"])
+	},
+		func([]string) (string, string, any) {
+			return http.MethodPost, "/airlock/v1/keys/signing/rotate", overlapBody(flags, overlap)
+		})
+	flags = signing
+	signing.Flags().DurationVar(&overlap, "overlap", 0, "how long tokens of the key before are still taken (default: the server's identity.signing_overlap)")
+	cmd.AddCommand(signing)
 	return cmd
 }

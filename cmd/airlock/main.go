@@ -155,12 +155,14 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// wrapArgs gives wrong arguments of every command the exit code of wrong usage.
+// wrapArgs gives wrong arguments of every command, and flags that do not go together, the exit code of wrong usage.
 func wrapArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return usageError(cmd, err)
+			for _, err := range []error{check(cmd, args), cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()} {
+				if err != nil {
+					return usageError(cmd, err)
+				}
 			}
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/audit"
 	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/codeexec"
 	"github.com/airlock-sandbox/airlock/internal/container"
@@ -31,6 +32,7 @@ type parts struct {
 	driver     sandbox.Driver
 	caps       sandbox.Capabilities // of the driver
 	pool       *sandbox.Pool
+	audit      *audit.Log
 	tenants    *tenant.Service
 	files      *file.Service
 	containers *container.Service
@@ -83,7 +85,9 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 	if err != nil {
 		return err
 	}
-	p.tenants = &tenant.Service{DB: p.db, Now: cfg.Now, CursorKey: cursor}
+	if err = p.openTenants(ctx, cfg, cursor, log); err != nil {
+		return err
+	}
 	p.files = &file.Service{
 		DB: p.db, Blobs: p.blobs, Log: log, Now: cfg.Now, MaxBytes: cfg.File.MaxBytes, CursorKey: cursor,
 		QuotaBytes: cfg.File.QuotaBytes, UploadsDownloadable: cfg.File.UploadsDownloadable,
@@ -100,6 +104,21 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 	}
 	_, err = p.tenants.EnsureDefaultApp(ctx)
 	return err
+}
+
+// openTenants prepares who may call.
+func (p *parts) openTenants(ctx context.Context, cfg *Config, cursor []byte, log *slog.Logger) error {
+	identity, err := p.db.Secret(ctx, "app-identity", 32)
+	if err != nil {
+		return err
+	}
+	p.audit = &audit.Log{DB: p.db, Now: cfg.Now, CursorKey: cursor, Log: log, Keep: cfg.Audit.Keep, Max: cfg.Audit.Max}
+	p.tenants = &tenant.Service{
+		DB: p.db, Now: cfg.Now, CursorKey: cursor, Log: log, Audit: p.audit, IdentitySecret: identity,
+		PlatformSecret: cfg.Identity.PlatformSecret, IdentityOverlap: cfg.Identity.Overlap, SigningOverlap: cfg.Identity.SigningOverlap,
+		TokenIssuer: cfg.Identity.Issuer, Issuers: cfg.Issuers, Limits: tenant.RateLimits(cfg.Limits),
+	}
+	return p.tenants.ReadIssuers(ctx)
 }
 
 func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
@@ -329,6 +348,9 @@ func (p *parts) close(ctx context.Context) error {
 	}
 	if p.driver != nil {
 		limited(20*time.Second, p.driver.Close)
+	}
+	if p.audit != nil {
+		limited(10*time.Second, p.audit.Close)
 	}
 	if p.blobs != nil {
 		errs = append(errs, p.blobs.Close())

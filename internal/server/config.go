@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/audit"
 	"github.com/airlock-sandbox/airlock/internal/codeexec"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -37,6 +39,10 @@ type Config struct {
 	Disk      DiskSettings      `yaml:"disk"`
 	File      FileSettings      `yaml:"file"`
 	Messages  MessagesSettings  `yaml:"messages"`
+	Identity  IdentitySettings  `yaml:"identity"`
+	Issuers   []tenant.Issuer   `yaml:"issuers"` // whose tokens are taken beside our own; id, issuer, audience, azp_patterns, alg, key or key_file or jwks, binds_apps
+	Limits    LimitSettings     `yaml:"limits"`
+	Audit     AuditSettings     `yaml:"audit"`
 
 	ShutdownGrace    time.Duration `yaml:"shutdown_grace"`     // how long running turns may go on after SIGTERM
 	StrictAPIVersion bool          `yaml:"strict_api_version"` // refuse what anthropic-version 2026-10-21 removed
@@ -164,6 +170,32 @@ type MessagesSettings struct {
 	PTCRaiseErrors bool `yaml:"ptc_raise_errors"`
 }
 
+// IdentitySettings are of our own tokens and of those by which applications prove themselves.
+type IdentitySettings struct {
+	Issuer         string        `yaml:"issuer"`          // the claim iss of our tokens; another value ends those made before
+	PublicURL      string        `yaml:"public_url"`      // where applications reach this server, as app env says it; empty = the listening address
+	Overlap        time.Duration `yaml:"overlap"`         // an app's identity token is taken so long after it was rotated
+	SigningOverlap time.Duration `yaml:"signing_overlap"` // a signing key verifies so long after it was rotated
+	// PlatformSecret lets in identity tokens that are the plain HMAC-SHA-256 of the app's id under it, in hex; empty = none.
+	PlatformSecret     string `yaml:"platform_secret" secret:"all"`
+	PlatformSecretFile string `yaml:"platform_secret_file"`
+}
+
+// LimitSettings bind every app and user for whom nothing else is set; 0 = no limit. Each server counts by itself.
+type LimitSettings struct {
+	AppMessages  int `yaml:"app_messages"`  // messages of an app in flight
+	UserMessages int `yaml:"user_messages"` // messages of a user in flight
+	AppRequests  int `yaml:"app_requests"`  // requests of an app in a minute
+	UserRequests int `yaml:"user_requests"` // requests of a user in a minute
+	Misses       int `yaml:"misses"`        // answers Not found to one caller in a minute
+}
+
+// AuditSettings bound what is kept of refusals and changes.
+type AuditSettings struct {
+	Keep time.Duration `yaml:"keep"`
+	Max  int           `yaml:"max"` // entries
+}
+
 // DefaultConfig is the configuration of `airlock serve` without any setting.
 func DefaultConfig() Config {
 	return Config{
@@ -177,6 +209,9 @@ func DefaultConfig() Config {
 			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second, PerApp: 32, PerUser: 8, FreezeParked: true,
 		},
 		File:          FileSettings{MaxBytes: 500 << 20},
+		Identity:      IdentitySettings{Issuer: tenant.OwnIssuer, Overlap: tenant.DefaultIdentityOverlap, SigningOverlap: tenant.DefaultSigningOverlap},
+		Limits:        LimitSettings{AppMessages: 64, UserMessages: 16, UserRequests: 1000, Misses: 60},
+		Audit:         AuditSettings{Keep: audit.DefaultKeep, Max: audit.DefaultMax},
 		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second, ToolWait: codeexec.DefaultToolWait},
 		ShutdownGrace: 10 * time.Minute,
 		LogLevel:      "info",

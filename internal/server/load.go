@@ -193,6 +193,7 @@ func secretPairs(cfg *Config) []secretPair {
 		{"database_file", &cfg.DatabaseFile, &cfg.Database},
 		{"upstream_key_file", &cfg.UpstreamKeyFile, &cfg.UpstreamKey},
 		{"anthropic.api_key_file", &cfg.Anthropic.APIKeyFile, &cfg.Anthropic.APIKey},
+		{"identity.platform_secret_file", &cfg.Identity.PlatformSecretFile, &cfg.Identity.PlatformSecret},
 	}
 	for i := range cfg.Upstreams {
 		u := &cfg.Upstreams[i]

@@ -33,9 +33,12 @@ func openAPI(routes []Route, version string) map[string]any {
 		"paths":   paths,
 		"components": map[string]any{
 			"securitySchemes": map[string]any{
-				"apiKey":   map[string]any{"type": "apiKey", "in": "header", "name": "x-api-key"},
-				"bearer":   map[string]any{"type": "http", "scheme": "bearer"},
-				"adminKey": map[string]any{"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The admin key."},
+				"apiKey":      map[string]any{"type": "apiKey", "in": "header", "name": "x-api-key"},
+				"bearer":      map[string]any{"type": "http", "scheme": "bearer"},
+				"userToken":   map[string]any{"type": "apiKey", "in": "header", "name": "x-auth-token", "description": "A user's token, bare."},
+				"appID":       map[string]any{"type": "apiKey", "in": "header", "name": "x-app-id"},
+				"appIdentity": map[string]any{"type": "apiKey", "in": "header", "name": "x-app-identity-token"},
+				"adminKey":    map[string]any{"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The admin key."},
 			},
 			"schemas": map[string]any{"Error": errorSchema()},
 		},
@@ -78,15 +81,32 @@ func operationID(r Route) string {
 	return strings.Trim(notLetter.ReplaceAllString(strings.ToLower(r.Method+" "+r.Pattern), "_"), "_")
 }
 
+// security lists the credentials of which one is enough.
 func security(k tenant.Kind) []any {
-	switch k {
-	case apiKey:
-		return []any{map[string]any{"apiKey": []any{}}, map[string]any{"bearer": []any{}}}
-	case admin:
-		return []any{map[string]any{"adminKey": []any{}}, map[string]any{"bearer": []any{}}}
-	default: // KindNone: no credential
-		return []any{}
+	out := []any{} // of KindNone: no credential
+	one := func(names ...string) {
+		m := map[string]any{}
+		for _, n := range names {
+			m[n] = []any{}
+		}
+		out = append(out, m)
 	}
+	if k&apiKey != 0 {
+		one("apiKey")
+	}
+	if k&tenant.Administration != 0 {
+		one("adminKey")
+	}
+	if k&(tenant.KindUser|tenant.KindGateway|tenant.KindHuman) != 0 {
+		one("userToken")
+	}
+	if k&tenant.KindGateway != 0 {
+		one("userToken", "appID", "appIdentity")
+	}
+	if k != everyone {
+		one("bearer")
+	}
+	return out
 }
 
 func errorSchema() map[string]any {

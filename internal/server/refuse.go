@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -56,6 +57,9 @@ func (c *Config) Validate() error {
 	if w := c.Messages.ToolWait; w != 0 && (w < minToolWait || w > codeexec.DefaultToolWait) {
 		return fmt.Errorf("messages.tool_wait: %s is outside %s to %s", w, minToolWait, codeexec.DefaultToolWait)
 	}
+	if err := c.checkIdentity(); err != nil {
+		return err
+	}
 	if c.Sandbox.Pool < 0 || c.Sandbox.Pool > 100 {
 		return fmt.Errorf("sandbox.pool: %d is outside 0 to 100", c.Sandbox.Pool)
 	}
@@ -71,6 +75,29 @@ func (c *Config) Validate() error {
 	case "", "text", "json":
 	default:
 		return fmt.Errorf("log_format: %q is not text or json", c.LogFormat)
+	}
+	return nil
+}
+
+// checkIdentity refuses settings of identity, limits and audit that cannot be meant.
+func (c *Config) checkIdentity() error {
+	for key, n := range map[string]int{
+		"limits.app_messages": c.Limits.AppMessages, "limits.user_messages": c.Limits.UserMessages, "limits.app_requests": c.Limits.AppRequests,
+		"limits.user_requests": c.Limits.UserRequests, "limits.misses": c.Limits.Misses, "audit.max": c.Audit.Max,
+	} {
+		if n < 0 {
+			return fmt.Errorf("%s: %d is below 0", key, n)
+		}
+	}
+	for key, d := range map[string]time.Duration{
+		"identity.overlap": c.Identity.Overlap, "identity.signing_overlap": c.Identity.SigningOverlap, "audit.keep": c.Audit.Keep,
+	} {
+		if d < 0 {
+			return fmt.Errorf("%s: %s is below 0", key, d)
+		}
+	}
+	if u, err := url.Parse(c.Identity.PublicURL); err != nil || (c.Identity.PublicURL != "" && (u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"))) {
+		return fmt.Errorf("identity.public_url: %q is not an address like https://airlock.example.com", c.Identity.PublicURL)
 	}
 	return nil
 }
@@ -125,8 +152,10 @@ func (c *Config) strangers(appsWithKeys int) string {
 		return "the server listens beyond this machine (" + c.Listen + ")"
 	case c.TLS.BehindProxy != "":
 		return "a proxy serves it to other machines (tls.behind_proxy)"
+	case c.Identity.PlatformSecret != "":
+		return "whoever has the platform secret may use every app (identity.platform_secret)"
 	case appsWithKeys > 1:
-		return fmt.Sprintf("%d apps have keys", appsWithKeys)
+		return fmt.Sprintf("%d apps have keys or tokens", appsWithKeys)
 	}
 	return ""
 }

@@ -97,7 +97,7 @@ func TestStartWithTwoAppsOnASharedKernelNeedsConsent(t *testing.T) {
 	if err == nil {
 		t.Fatal("two apps with keys are served without consent", s.Close())
 	}
-	for _, want := range []string{"2 apps have keys", "sandbox.allow_shared_kernel: true", "AIRLOCK_SANDBOX_ALLOW_SHARED_KERNEL=true"} {
+	for _, want := range []string{"2 apps have keys or tokens", "sandbox.allow_shared_kernel: true", "AIRLOCK_SANDBOX_ALLOW_SHARED_KERNEL=true"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the refusal does not say %q: %v", want, err)
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
@@ -39,6 +40,10 @@ const (
 	everyone   = tenant.KindNone
 	apiKey     = tenant.KindAPIKey
 	admin      = tenant.KindAdmin
+	operator   = tenant.KindAdmin | tenant.KindOperator
+	auditor    = tenant.Administration
+	gateway    = tenant.KindGateway
+	person     = tenant.KindHuman
 	metricsURL = "/metrics"
 )
 
@@ -46,7 +51,7 @@ const (
 func (s *Server) routes() []Route {
 	m, f, t, c := s.parts.messages, s.parts.files, s.parts.tenants, s.parts.containers
 	file := s.cfg.File.MaxBytes
-	const box = "/airlock/v1/containers/{id}"
+	const box, app = "/airlock/v1/containers/{id}", "/airlock/v1/apps/{id}"
 	return []Route{
 		{"POST", "/v1/messages", apiKey, jsonBody, true, writesSome, "Create a message", m.Create},
 		{"POST", "/v1/messages/count_tokens", apiKey, jsonBody, false, writesNothing, "Count the tokens of a message", m.CountTokens},
@@ -69,13 +74,34 @@ func (s *Server) routes() []Route {
 		{"PUT", box + "/files/{path...}", apiKey, file, true, writesSome, "Write a file of a container", c.ServePutFile},
 		{"DELETE", box + "/files/{path...}", apiKey, noBody, true, writesNothing, "Delete a file of a container", c.ServeDeleteFile},
 
-		{"POST", "/airlock/v1/apps", admin, smallBody, false, writesSome, "Create an app", t.ServeCreateApp},
-		{"GET", "/airlock/v1/apps", admin, noBody, false, writesNothing, "List apps", t.ServeListApps},
-		{"GET", "/airlock/v1/apps/{id}", admin, noBody, false, writesNothing, "Get an app", t.ServeGetApp},
-		{"PATCH", "/airlock/v1/apps/{id}", admin, smallBody, false, writesNothing, "Disable or enable an app", t.ServeUpdateApp},
-		{"POST", "/airlock/v1/keys", admin, smallBody, false, writesSome, "Create an API key", t.ServeCreateKey},
-		{"GET", "/airlock/v1/keys", admin, noBody, false, writesNothing, "List API keys", t.ServeListKeys},
-		{"DELETE", "/airlock/v1/keys/{id}", admin, noBody, false, writesNothing, "Revoke an API key", t.ServeRevokeKey},
+		{"POST", "/airlock/v1/apps", operator, smallBody, false, writesSome, "Create an app", t.ServeCreateApp},
+		{"GET", "/airlock/v1/apps", auditor, noBody, false, writesNothing, "List apps", t.ServeListApps},
+		{"GET", app, auditor, noBody, false, writesNothing, "Get an app", t.ServeGetApp},
+		{"PATCH", app, operator, smallBody, false, writesNothing, "Change an app, disable or enable it", t.ServeUpdateApp},
+		{"GET", app + "/env", operator, noBody, false, writesSome, "Get what an application proves itself with", t.ServeAppEnv},
+		{"POST", app + "/rotate-identity", operator, smallBody, false, writesSome, "Make a new identity token of an app", t.ServeRotateIdentity},
+		{"POST", "/airlock/v1/keys", operator, smallBody, false, writesSome, "Create an API key", t.ServeCreateKey},
+		{"GET", "/airlock/v1/keys", auditor, noBody, false, writesNothing, "List keys", t.ServeListKeys},
+		{"DELETE", "/airlock/v1/keys/{id}", operator, noBody, false, writesNothing, "Revoke a key", t.ServeRevokeKey},
+		{"POST", "/airlock/v1/keys/signing/rotate", admin, smallBody, false, writesSome, "Make a new key for signing tokens", t.ServeRotateSigning},
+		{"POST", "/airlock/v1/tokens", apiKey | operator, smallBody, false, writesSome, "Make a token of a user or of an app's owner", t.ServeMintToken},
+		{"POST", "/airlock/v1/tokens/exchange", gateway | apiKey | operator, smallBody, false, writesSome, "Turn another issuer's token into one of ours", t.ServeExchangeToken},
+		{"POST", "/airlock/v1/tokens/revoke", operator, smallBody, false, writesNothing, "Revoke a token", t.ServeRevokeToken},
+		{"GET", "/airlock/v1/issuers", auditor, noBody, false, writesNothing, "List the issuers of tokens", t.ServeListIssuers},
+		{"POST", "/airlock/v1/issuers", admin, smallBody, false, writesSome, "Add an issuer, or change one", t.ServePutIssuer},
+		{"DELETE", "/airlock/v1/issuers/{id}", admin, noBody, false, writesNothing, "Remove an issuer", t.ServeRemoveIssuer},
+		{"GET", "/airlock/v1/users", auditor, noBody, false, writesNothing, "List users", t.ServeListUsers},
+		{"GET", "/airlock/v1/users/{id}", auditor, noBody, false, writesNothing, "Get a user", t.ServeGetUser},
+		{"PATCH", "/airlock/v1/users/{id}", operator, smallBody, false, writesNothing, "Block or unblock a user", t.ServeUpdateUser},
+		{"GET", "/airlock/v1/limits", auditor, noBody, false, writesNothing, "List the limits that are set", t.ServeListLimits},
+		{"PUT", "/airlock/v1/limits", operator, smallBody, false, writesSome, "Set the limits of an app or of a user in it", t.ServeSetLimit},
+		{"DELETE", "/airlock/v1/limits", operator, noBody, false, writesNothing, "Remove such limits", t.ServeRemoveLimit},
+		{"GET", "/airlock/v1/audit", apiKey | auditor, noBody, false, writesNothing, "List what was refused and changed", t.ServeAudit},
+
+		{"GET", "/.well-known/jwks.json", everyone, noBody, false, writesNothing, "Our public keys", t.ServeJWKS},
+		{"GET", "/api/auth/jwks", everyone, noBody, false, writesNothing, "Our public keys, and the one that signs as PEM", t.ServeAuthJWKS},
+		{"POST", "/api/auth/mint-app-token", person, smallBody, false, writesSome, "Make an app's owner token", t.ServeMintAppToken},
+		{"POST", "/api/apps/{id}/identity-token", person, smallBody, false, writesSome, "Get an app's identity token", t.ServeIdentityToken},
 
 		{"GET", "/healthz", everyone, noBody, false, writesNothing, "Is the process alive", s.serveHealth},
 		{"GET", "/readyz", everyone, noBody, false, writesNothing, "May this server be sent new requests", s.serveReady},
@@ -86,19 +112,45 @@ func (s *Server) routes() []Route {
 }
 
 // onAdmin reports whether a route answers on the admin address only.
-func (r *Route) onAdmin() bool { return r.Kind == admin || r.Pattern == metricsURL }
+func (r *Route) onAdmin() bool {
+	return (r.Kind != everyone && r.Kind&^tenant.Administration == 0) || r.Pattern == metricsURL
+}
+
+// mixed reports whether a route takes admin keys and others.
+func (r *Route) mixed() bool {
+	return r.Kind&tenant.Administration != 0 && r.Kind&^tenant.Administration != 0
+}
 
 // onBoth reports whether a route answers on every address.
 func (r *Route) onBoth() bool { return r.Kind == everyone && r.Pattern != metricsURL }
 
+// kindNames say each kind; of the roles of an admin key the least one that will do stands for all.
+var kindNames = []struct {
+	kind tenant.Kind
+	name string
+}{
+	{tenant.KindAPIKey, "api key"},
+	{tenant.KindUser, "user"},
+	{tenant.KindGateway, "gateway"},
+	{tenant.KindHuman, "person"},
+	{tenant.KindAuditor, "auditor"},
+	{tenant.KindOperator, "operator"},
+	{tenant.KindAdmin, "admin key"},
+}
+
 func kindName(k tenant.Kind) string {
-	switch k {
-	case apiKey:
-		return "api key"
-	case admin:
-		return "admin key"
-	case everyone:
+	if k == everyone {
 		return "none"
 	}
-	return "unknown"
+	var names []string
+	for _, n := range kindNames {
+		if k&n.kind == 0 {
+			continue
+		}
+		names = append(names, n.name)
+		if tenant.Administration&n.kind != 0 {
+			break
+		}
+	}
+	return strings.Join(names, "|")
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -56,9 +57,11 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	s.metrics.watchRoom(p.containers.Admission, p.guard)
 	s.metrics.showDriver(p.caps)
 	s.metrics.watchAccounts(p.containers)
+	p.tenants.PublicURL = func() string { return or(s.cfg.Identity.PublicURL, s.url) }
+	p.audit.Start(ctx)
 	p.containers.Start(ctx)
 	p.pool.Start(ctx)
-	s.sweeps.start(ctx, log, p.files.Sweep, p.tenants.Sweep)
+	s.sweeps.start(ctx, log, p.files.Sweep, p.tenants.Sweep, p.audit.Sweep)
 	return s, nil
 }
 
@@ -113,12 +116,15 @@ func (s *Server) muxes() (api, adm *wire.Mux) {
 	api, adm = &wire.Mux{Log: s.log}, &wire.Mux{Log: s.log}
 	for _, r := range s.routes() {
 		pattern := r.Method + " " + r.Pattern
-		h := s.serve(r)
 		if r.onBoth() || !r.onAdmin() || s.adminListener == nil {
-			api.Handle(pattern, h)
+			open := r
+			if s.adminListener != nil && r.mixed() {
+				open.Kind &^= tenant.Administration // admin keys work on their own address
+			}
+			api.Handle(pattern, s.serve(open))
 		}
-		if r.onBoth() || r.onAdmin() {
-			adm.Handle(pattern, h)
+		if r.onBoth() || r.onAdmin() || r.mixed() {
+			adm.Handle(pattern, s.serve(r))
 		}
 	}
 	return api, adm

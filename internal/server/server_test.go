@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -67,7 +68,10 @@ func TestEveryRouteAsksForItsCredential(t *testing.T) {
 		for key, kind := range map[string]string{"": "none", "sk-airlock-wrong": "unknown", r.key: "api key", r.AdminKey(): "admin key"} {
 			got := r.status(route.Method, path, key, nil)
 			refused := got == 401 || got == 403
-			may := route.Kind == everyone || kindName(route.Kind) == kind
+			may := route.Kind == everyone || kind == "api key" && route.Kind&apiKey != 0 || kind == "admin key" && route.Kind&tenant.Administration != 0
+			if kind == "api key" && strings.HasPrefix(route.Pattern, "/airlock/v1/tokens") {
+				may = false // this key lacks the right to make tokens
+			}
 			if refused == may {
 				t.Errorf("%s %s with %s: %d", route.Method, path, kind, got)
 			}

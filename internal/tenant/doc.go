@@ -1,15 +1,22 @@
-// Package tenant knows who calls: apps, their API keys, the admin key, and the one rule that says who
+// Package tenant knows who calls: apps, their API keys, the tokens of their users, admin keys, and the one rule that says who
 // may use an owned thing.
 //
-// It knows nothing about the things that are owned. It imports wire and db.
+// It knows nothing about the things that are owned. It imports wire, db and audit.
 //
 // Invariants:
 //   - Every owned row has the columns owner_app, owner_user and owner_scope, and is read through
 //     Caller.Where, the same rule as Caller.MayUse in SQL. No scope ever crosses an app.
 //   - Keys are stored as SHA-256 of a 256-bit random value and shown once. Looking up the hash takes the
-//     same time whatever the key, so nothing is compared byte by byte.
-//   - An unknown, revoked or expired key and a key of a disabled app answer the same 401.
+//     same time whatever the key, so nothing is compared byte by byte. Proofs of apps are compared with hmac.Equal.
+//   - An unknown, revoked or expired key and a key of a disabled app answer the same 401. So do all tokens that are not taken:
+//     why stands in the audit.
+//   - A user is <issuer id>/<subject>, and an issuer's id never passes to another issuer. A token of ours for another issuer's
+//     subject keeps both, and ends with that issuer.
+//   - A token is believed after its issuer's one algorithm and key verified it, and names no key that was not known before.
+//   - Everything kept by what clients send is bounded: limiter, fetched keys, rows of users (one for each verified subject).
 //
-// Files: owner.go (Owner, Caller, the rule), tenant.go (App, Key, names and limits), service.go (apps),
-// keys.go (keys, Authenticate), http.go, store.go (rows, the rule in SQL).
+// Files: owner.go (Owner, Caller, the rule), auth.go (Authenticate), tenant.go (App, Key, names and limits), service.go (apps),
+// keys.go (keys); jwt.go (one token, taken apart), issuer.go, issuer_set.go and jwks.go (who verifies it), signing.go and token.go
+// (our own), identity.go (proofs of apps), user.go, ratelimit.go; http.go, http_token.go, http_admin.go; store.go (rows, the rule
+// in SQL), store_identity.go, store_user.go.
 package tenant

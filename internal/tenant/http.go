@@ -1,13 +1,10 @@
 package tenant
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -16,78 +13,6 @@ const ScopeHeader = "X-Deepspace-Sandbox-Scope"
 
 // bodyLimit is ample for the few strings these routes take.
 const bodyLimit = 64 << 10
-
-// Authenticate gives the caller of r if its credential is of a kind in want. A missing, unknown, expired
-// or revoked key and a key of a disabled app are a 401, a good key of another kind is a 403, a bad scope
-// header a 400. With KindNone the request is not looked at.
-func (s *Service) Authenticate(r *http.Request, want Kind) (Caller, error) {
-	if want == KindNone {
-		return Caller{}, nil
-	}
-	secret, err := credential(r.Header)
-	if err != nil {
-		return Caller{}, err
-	}
-	row, err := selectKeyByHash(r.Context(), s.DB.Read(), hashSecret(secret))
-	if err != nil && !errors.Is(err, db.ErrNotFound) {
-		return Caller{}, fmt.Errorf("authenticate: %w", err)
-	}
-	if err != nil || !row.usable(s.now()) {
-		return Caller{}, wire.Unauthorized("Invalid API key.")
-	}
-	if err := row.mayServe(want); err != nil {
-		return Caller{}, err
-	}
-	if row.Kind == kindAdmin {
-		return Caller{KeyID: row.ID, Admin: true, Role: row.Role}, nil
-	}
-	scope, err := scopeOf(r.Header)
-	if err != nil {
-		return Caller{}, err
-	}
-	return Caller{AppID: *row.AppID, KeyID: row.ID, Scope: scope, Scopes: strings.Fields(row.Scopes)}, nil
-}
-
-func (r *keyRow) usable(now time.Time) bool {
-	return r.RevokedAt == nil && r.AppDisabledAt == nil && (r.ExpiresAt == nil || now.UnixMicro() < *r.ExpiresAt)
-}
-
-func (r *keyRow) mayServe(want Kind) error {
-	switch {
-	case r.Kind == kindAdmin && want&KindAdmin == 0:
-		return wire.Forbidden("The admin key works under /airlock/v1 only, for administration. Make an API key for this: airlock key create.")
-	case r.Kind == kindAPI && want&KindAPIKey == 0:
-		return wire.Forbidden("This needs the admin key.")
-	}
-	return nil
-}
-
-// credential finds the one key of a request. SDKs send it as x-api-key or as a Bearer token, some as both.
-func credential(h http.Header) (string, error) {
-	keys, auth := h.Values("X-Api-Key"), h.Values("Authorization")
-	if len(keys) > 1 || len(auth) > 1 {
-		return "", wire.Unauthorized("More than one credential was sent.")
-	}
-	found := ""
-	if len(keys) == 1 {
-		found = keys[0]
-	}
-	if len(auth) == 1 {
-		scheme, token, _ := strings.Cut(auth[0], " ")
-		token = strings.TrimSpace(token)
-		if !strings.EqualFold(scheme, "Bearer") {
-			return "", wire.Unauthorized("The Authorization header must be: Bearer, a space, and the key.")
-		}
-		if found != "" && token != found {
-			return "", wire.Unauthorized("x-api-key and Authorization hold different keys.")
-		}
-		found = token
-	}
-	if found == "" {
-		return "", wire.Unauthorized("An API key is missing: send it as x-api-key or as Authorization: Bearer.")
-	}
-	return found, nil
-}
 
 func scopeOf(h http.Header) (Scope, error) {
 	v := h.Values(ScopeHeader)
@@ -106,19 +31,33 @@ type appJSON struct {
 	Name       string  `json:"name"`
 	CreatedAt  string  `json:"created_at"`
 	DisabledAt *string `json:"disabled_at"`
+	// Owner is <issuer id>/<subject>.
+	Owner         string   `json:"owner"`
+	Origin        *string  `json:"origin"`
+	RequireBind   bool     `json:"require_token_app_binding"`
+	AllowedModels []string `json:"allowed_models"`
 }
 
 func appShape(a *App) appJSON {
-	return appJSON{
-		ID: a.ID, Type: "app", Name: a.Name, CreatedAt: wire.FormatTime(a.CreatedAt),
-		DisabledAt: wire.FormatTimePtr(a.DisabledAt),
+	j := appJSON{
+		ID: a.ID, Type: "app", Name: a.Name, CreatedAt: wire.FormatTime(a.CreatedAt), DisabledAt: wire.FormatTimePtr(a.DisabledAt),
+		Owner: a.OwnerIssuer + "/" + a.OwnerSub, RequireBind: a.RequireTokenBinding, AllowedModels: a.AllowedModels,
 	}
+	if a.Origin != "" {
+		j.Origin = &a.Origin
+	}
+	if j.AllowedModels == nil {
+		j.AllowedModels = []string{}
+	}
+	return j
 }
 
 type keyJSON struct {
-	ID        string   `json:"id"`
-	Type      string   `json:"type"`
-	AppID     string   `json:"app_id"`
+	ID   string `json:"id"`
+	Type string `json:"type"`
+	// AppID is null and Role is set for an admin key.
+	AppID     *string  `json:"app_id"`
+	Role      *string  `json:"role,omitempty"`
 	Name      string   `json:"name"`
 	Scopes    []string `json:"scopes"`
 	Hint      string   `json:"hint"`
@@ -131,27 +70,36 @@ type keyJSON struct {
 
 func keyShape(k *Key) keyJSON {
 	j := keyJSON{
-		ID: k.ID, Type: "key", AppID: k.AppID, Name: k.Name, Scopes: k.Scopes, Hint: k.Hint,
+		ID: k.ID, Type: "key", Name: k.Name, Scopes: k.Scopes, Hint: k.Hint,
 		CreatedAt: wire.FormatTime(k.CreatedAt), ExpiresAt: wire.FormatTimePtr(k.ExpiresAt), RevokedAt: wire.FormatTimePtr(k.RevokedAt),
 	}
 	if j.Scopes == nil {
 		j.Scopes = []string{}
 	}
+	if k.AppID != "" {
+		j.AppID = &k.AppID
+	}
+	if k.Role != "" {
+		j.Role = &k.Role
+	}
 	return j
 }
 
-// ServeCreateApp answers POST /airlock/v1/apps {"name"}.
-func (s *Service) ServeCreateApp(w http.ResponseWriter, r *http.Request, _ Caller) error {
+// ServeCreateApp answers POST /airlock/v1/apps {"name", "owner"}; owner is <issuer id>/<subject> for good, or a subject of
+// our own tokens.
+func (s *Service) ServeCreateApp(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var in struct {
-		Name string `json:"name"`
+		Name  string `json:"name"`
+		Owner string `json:"owner"`
 	}
 	if err := wire.ReadJSON(r, bodyLimit, &in); err != nil {
 		return err
 	}
-	a, err := s.CreateApp(r.Context(), in.Name)
+	a, err := s.CreateAppFor(r.Context(), in.Name, in.Owner)
 	if err != nil {
 		return err
 	}
+	s.record(r, c, a.ID, "app.created", a.Name)
 	return wire.WriteJSON(w, http.StatusOK, appShape(a))
 }
 
@@ -177,33 +125,41 @@ func (s *Service) ServeGetApp(w http.ResponseWriter, r *http.Request, _ Caller) 
 	return wire.WriteJSON(w, http.StatusOK, appShape(a))
 }
 
-// ServeUpdateApp answers PATCH and POST /airlock/v1/apps/{id} {"disabled"}.
-func (s *Service) ServeUpdateApp(w http.ResponseWriter, r *http.Request, _ Caller) error {
+// ServeUpdateApp answers PATCH /airlock/v1/apps/{id} {"disabled", "origin", "require_token_app_binding", "allowed_models"};
+// what is absent stays.
+func (s *Service) ServeUpdateApp(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var in struct {
-		Disabled *bool `json:"disabled"`
+		Disabled *bool     `json:"disabled"`
+		Origin   *string   `json:"origin"`
+		Require  *bool     `json:"require_token_app_binding"`
+		Models   *[]string `json:"allowed_models"`
 	}
 	if err := wire.ReadJSON(r, bodyLimit, &in); err != nil {
 		return err
 	}
-	if in.Disabled == nil {
-		return wire.Invalid("disabled: expected true or false.")
+	if in.Disabled == nil && in.Origin == nil && in.Require == nil && in.Models == nil {
+		return wire.Invalid("disabled: expected true or false, or another setting of the app.")
 	}
-	set := s.EnableApp
-	if *in.Disabled {
-		set = s.DisableApp
-	}
-	a, err := set(r.Context(), r.PathValue("id"))
+	a, err := s.UpdateApp(r.Context(), r.PathValue("id"), AppChange{
+		Disabled: in.Disabled, Origin: in.Origin, RequireTokenBinding: in.Require, AllowedModels: in.Models,
+	})
 	if err != nil {
 		return err
 	}
+	event := "app.changed"
+	if in.Disabled != nil {
+		event = map[bool]string{true: "app.disabled", false: "app.enabled"}[*in.Disabled]
+	}
+	s.record(r, c, a.ID, event, a.Name)
 	return wire.WriteJSON(w, http.StatusOK, appShape(a))
 }
 
 // ServeCreateKey answers POST /airlock/v1/keys {"app", "name", "scopes", "ttl_seconds"}; app is an
-// id or a name, "default" when absent.
-func (s *Service) ServeCreateKey(w http.ResponseWriter, r *http.Request, _ Caller) error {
+// id or a name, "default" when absent. With "role" it makes an admin key, which takes the role admin.
+func (s *Service) ServeCreateKey(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var in struct {
 		App        string   `json:"app"`
+		Role       string   `json:"role"`
 		Name       string   `json:"name"`
 		Scopes     []string `json:"scopes"`
 		TTLSeconds *int64   `json:"ttl_seconds"`
@@ -211,9 +167,12 @@ func (s *Service) ServeCreateKey(w http.ResponseWriter, r *http.Request, _ Calle
 	if err := wire.ReadJSON(r, bodyLimit, &in); err != nil {
 		return err
 	}
-	n := NewKey{App: in.App, Name: in.Name, Scopes: in.Scopes}
-	if n.App == "" {
+	n := NewKey{App: in.App, Role: in.Role, Name: in.Name, Scopes: in.Scopes}
+	if n.App == "" && n.Role == "" {
 		n.App = DefaultApp
+	}
+	if n.Role != "" && c.Role != RoleAdmin {
+		return s.audited(r, c, wire.Forbidden("role: admin keys are made with the role admin."))
 	}
 	if in.TTLSeconds != nil {
 		n.TTL = secondsToTTL(*in.TTLSeconds)
@@ -222,6 +181,7 @@ func (s *Service) ServeCreateKey(w http.ResponseWriter, r *http.Request, _ Calle
 	if err != nil {
 		return err
 	}
+	s.record(r, c, k.AppID, "key.created", k.ID+" "+k.Role)
 	out := keyShape(k)
 	out.Key = secret
 	return wire.WriteJSON(w, http.StatusOK, out)
@@ -235,17 +195,24 @@ func secondsToTTL(n int64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// ServeListKeys answers GET /airlock/v1/keys?app=.
+// ServeListKeys answers GET /airlock/v1/keys?app=, or the admin keys with ?admin=true.
 func (s *Service) ServeListKeys(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	limit, page, err := listParams(r)
 	if err != nil {
 		return err
 	}
-	app, _, err := wire.QueryOne(r.URL.Query(), "app")
-	if err != nil {
+	app, admin := "", ""
+	if err := queryTexts(r, map[string]*string{"app": &app, "admin": &admin}); err != nil {
 		return err
 	}
-	keys, next, err := s.ListKeys(r.Context(), app, limit, page)
+	if admin != "" && (admin != "true" || app != "") {
+		return wire.Invalid("admin: expected true and no app, or nothing.")
+	}
+	list := func() ([]*Key, string, error) { return s.ListKeys(r.Context(), app, limit, page) }
+	if admin != "" {
+		list = func() ([]*Key, string, error) { return s.ListAdminKeys(r.Context(), limit, page) }
+	}
+	keys, next, err := list()
 	if err != nil {
 		return err
 	}
@@ -253,11 +220,13 @@ func (s *Service) ServeListKeys(w http.ResponseWriter, r *http.Request, _ Caller
 }
 
 // ServeRevokeKey answers DELETE /airlock/v1/keys/{id}.
-func (s *Service) ServeRevokeKey(w http.ResponseWriter, r *http.Request, _ Caller) error {
+func (s *Service) ServeRevokeKey(w http.ResponseWriter, r *http.Request, c Caller) error {
 	id := r.PathValue("id")
-	if err := s.RevokeKey(r.Context(), id); err != nil {
-		return err
+	k, err := s.RevokeKey(r.Context(), id, c.Role == RoleAdmin)
+	if err != nil {
+		return s.audited(r, c, err)
 	}
+	s.record(r, c, k.AppID, "key.revoked", k.ID)
 	return wire.WriteJSON(w, http.StatusOK, map[string]string{"id": id, "type": "key_revoked"})
 }
 

@@ -53,7 +53,7 @@ func TestRoutes(t *testing.T) {
 			return v
 		}
 		app := call("POST", "/apps", `{"name":"one"}`, 200)
-		want := map[string]any{"id": app["id"], "type": "app", "name": "one", "created_at": "2026-11-29T16:00:00.000000Z", "disabled_at": nil}
+		want := map[string]any{"id": app["id"], "type": "app", "name": "one", "created_at": "2026-11-29T16:00:00.000000Z", "disabled_at": nil, "owner": "airlock/owner", "origin": nil, "require_token_app_binding": false, "allowed_models": []any{}}
 		if d := cmp.Diff(want, app); d != "" {
 			t.Errorf("app (-want +got):\n%s", d)
 		}

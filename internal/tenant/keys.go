@@ -22,9 +22,13 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (*Key, string, error)
 	if err := n.Validate(); err != nil {
 		return nil, "", err
 	}
-	secret, now := newSecret(keyPrefix), s.now()
+	kind, prefix := kindAPI, keyPrefix
+	if n.Role != "" {
+		kind, prefix = kindAdmin, adminPrefix
+	}
+	secret, now := newSecret(prefix), s.now()
 	row := &keyRow{
-		ID: wire.NewID("key"), Kind: kindAPI, Role: "", Name: n.Name, Scopes: strings.Join(n.Scopes, " "),
+		ID: wire.NewID("key"), Kind: kind, Role: n.Role, Name: n.Name, Scopes: strings.Join(n.Scopes, " "),
 		Hash: hashSecret(secret), Hint: hint(secret), CreatedAt: now.UnixMicro(),
 	}
 	if n.TTL > 0 {
@@ -32,6 +36,9 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (*Key, string, error)
 		row.ExpiresAt = &at
 	}
 	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+		if n.Role != "" {
+			return insertKey(ctx, tx, row)
+		}
 		app, err := selectApp(ctx, tx, n.App)
 		if err != nil {
 			return err
@@ -55,7 +62,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (*Key, string, error)
 }
 
 // checkSecondApp asks MayAddApp when the app would become the second one that anybody can use. With
-// enabling it asks only if the app has live keys of its own.
+// enabling it asks only if the app has live keys or tokens of its own.
 func (s *Service) checkSecondApp(ctx context.Context, tx db.Tx, app string, enabling bool) error {
 	if s.MayAddApp == nil {
 		return nil
@@ -64,7 +71,7 @@ func (s *Service) checkSecondApp(ctx context.Context, tx db.Tx, app string, enab
 	if err := lockOldestApp(ctx, s.DB, tx); err != nil {
 		return err
 	}
-	own, others, err := countAppsWithKeys(ctx, tx, app, s.now().UnixMicro())
+	own, others, err := countUsedApps(ctx, tx, app, s.now().UnixMicro())
 	if err != nil {
 		return err
 	}
@@ -77,9 +84,9 @@ func (s *Service) checkSecondApp(ctx context.Context, tx db.Tx, app string, enab
 	return nil
 }
 
-// AppsWithKeys counts the apps in use that have a live key.
+// AppsWithKeys counts the apps in use that have a live key or a token.
 func (s *Service) AppsWithKeys(ctx context.Context) (int, error) {
-	_, n, err := countAppsWithKeys(ctx, s.DB.Read(), "", s.now().UnixMicro())
+	_, n, err := countUsedApps(ctx, s.DB.Read(), "", s.now().UnixMicro())
 	if err != nil {
 		return 0, fmt.Errorf("count apps with keys: %w", err)
 	}
@@ -95,11 +102,24 @@ func (s *Service) ListKeys(ctx context.Context, app string, limit int, page stri
 		}
 		app = a.ID
 	}
-	at, err := s.position("keys "+app, page)
+	return s.listKeys(ctx, kindAPI, app, limit, page)
+}
+
+// ListAdminKeys gives the keys for administration, newest first.
+func (s *Service) ListAdminKeys(ctx context.Context, limit int, page string) ([]*Key, string, error) {
+	return s.listKeys(ctx, kindAdmin, "", limit, page)
+}
+
+func (s *Service) listKeys(ctx context.Context, kind, app string, limit int, page string) ([]*Key, string, error) {
+	filter := "keys " + app
+	if kind == kindAdmin {
+		filter = "admin keys"
+	}
+	at, err := s.position(filter, page)
 	if err != nil {
 		return nil, "", err
 	}
-	rows, err := selectKeys(ctx, s.DB.Read(), app, at, limit+1)
+	rows, err := selectKeys(ctx, s.DB.Read(), kind, app, at, limit+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list keys: %w", err)
 	}
@@ -107,7 +127,7 @@ func (s *Service) ListKeys(ctx context.Context, app string, limit int, page stri
 	if len(rows) > limit {
 		rows = rows[:limit]
 		last := rows[limit-1]
-		if next, err = wire.EncodeCursor(s.CursorKey, "keys "+app, last.CreatedAt, last.ID); err != nil {
+		if next, err = wire.EncodeCursor(s.CursorKey, filter, last.CreatedAt, last.ID); err != nil {
 			return nil, "", fmt.Errorf("list keys: %w", err)
 		}
 	}
@@ -118,29 +138,40 @@ func (s *Service) ListKeys(ctx context.Context, app string, limit int, page stri
 	return keys, next, nil
 }
 
-// RevokeKey ends a key: the next request with it is a 401. What it has begun goes on. It may be repeated.
-func (s *Service) RevokeKey(ctx context.Context, id string) error {
+// RevokeKey ends a key: the next request with it is a 401. What it has begun goes on. It may be repeated. Only who may,
+// ends admin keys.
+func (s *Service) RevokeKey(ctx context.Context, id string, mayAdmin bool) (*Key, error) {
 	if !storable(id) {
-		return noKey()
+		return nil, noKey()
 	}
+	var row *keyRow
 	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
+		var err error
+		if row, err = selectKey(ctx, tx, id); err != nil {
+			return err
+		}
+		if row.Kind == kindAdmin && !mayAdmin {
+			return wire.Forbidden("Admin keys are revoked with the role admin.")
+		}
 		return revokeKey(ctx, tx, id, s.now().UnixMicro())
 	})
-	if errors.Is(err, db.ErrStale) {
-		return noKey()
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, noKey()
 	}
 	if err != nil {
-		return fmt.Errorf("revoke key: %w", err)
+		return nil, fmt.Errorf("revoke key: %w", err)
 	}
-	return nil
+	return row.key(), nil
 }
 
-// Sweep removes keys that expired long ago, and those of single commands when they have expired.
+// Sweep removes keys that expired long ago, those of single commands when they have expired, and what is kept of tokens and
+// signing keys that nothing verifies any more.
 func (s *Service) Sweep(ctx context.Context) error {
 	now := s.now()
 	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 		return errors.Join(deleteEndedKeys(ctx, tx, now.Add(-endedKeys).UnixMicro()),
-			deleteShortKeys(ctx, tx, now.UnixMicro(), sessionKeys.Microseconds()))
+			deleteShortKeys(ctx, tx, now.UnixMicro(), sessionKeys.Microseconds()),
+			deleteRevoked(ctx, tx, now.UnixMicro()), deleteSigningKeys(ctx, tx, now.Add(-endedKeys).UnixMicro()))
 	})
 	if err != nil {
 		return fmt.Errorf("sweep keys: %w", err)

@@ -1,5 +1,7 @@
 package tenant
 
+import "strings"
+
 // Scope says who may use a resource inside its app.
 type Scope string
 
@@ -15,16 +17,19 @@ const (
 // a bun model with the tag `bun:",extend"`, or as an anonymous field.
 type Owner struct {
 	AppID string `bun:"owner_app"`
-	// UserID is the JWT subject; "" is the app's owner.
+	// UserID is <issuer id>/<subject> of a user's token; "" is the app's owner.
 	UserID string `bun:"owner_user"`
 	Scope  Scope  `bun:"owner_scope"`
 }
 
 // Caller is who makes a request. Handlers get it as an argument, never from a context.
 type Caller struct {
+	// AppID is "" for an admin, and on the gateway for who proved no app.
 	AppID string
-	// UserID is the JWT subject; "" is the app's owner, as whom an API key acts.
+	// UserID is <issuer id>/<subject> of a user's token; "" is the app's owner: an API key, or a token of the registered owner.
 	UserID string
+	// Subject and Issuer are those of the token, also of the owner's; Issuer is the id of the issuer.
+	Subject, Issuer string
 	// KeyID is the key the request came with, "" for none.
 	KeyID string
 	// Scope is the scope of what this request creates. It plays no part in reading.
@@ -34,6 +39,47 @@ type Caller struct {
 	Role  string
 	// Scopes are the extra rights of the API key, such as tokens:mint.
 	Scopes []string
+	// Gateway is set for who came by the gateway's prefix.
+	Gateway bool
+	// AppProven is set for an API key, a token bound to an app outside of the gateway, and an app identity that verified.
+	AppProven bool
+	// TokenScope is the claim scope, which tokens of people have not.
+	TokenScope string
+	// BoundTo is the claim app_id.
+	BoundTo string
+	// Exchanged is set for a token of ours that stands for one of another issuer.
+	Exchanged bool
+	// Models are the app's allowed models; empty is all.
+	Models []string
+	// Limits are what is set for the app and the user beside the defaults.
+	Limits Limits
+}
+
+// RequireApp is a 401 unless the caller proved its app. Whatever touches files, containers or code asks it.
+func (c Caller) RequireApp() error {
+	if !c.AppProven {
+		return errIdentityMissing()
+	}
+	return nil
+}
+
+// MayUseModel reports whether the app's list of models lets a model through.
+func (c Caller) MayUseModel(model string) bool {
+	if len(c.Models) == 0 {
+		return true
+	}
+	for _, p := range c.Models {
+		if matchModel(p, model) {
+			return true
+		}
+	}
+	return false
+}
+
+// Limits of an app and of one user in it; 0 is the default.
+type Limits struct {
+	AppMessages, AppRequests   int
+	UserMessages, UserRequests int
 }
 
 // Owner is what the rows this request creates carry.
@@ -52,4 +98,26 @@ func (c Caller) MayUse(o Owner) bool {
 		return false
 	}
 	return o.Scope == ScopeApp || (o.Scope == ScopeUser && o.UserID == c.UserID)
+}
+
+// matchModel holds a model's name against a pattern in which '*' stands for anything.
+func matchModel(pattern, model string) bool {
+	head, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == model
+	}
+	model, ok := strings.CutPrefix(model, head)
+	if !ok {
+		return false
+	}
+	parts := strings.Split(rest, "*")
+	last := parts[len(parts)-1]
+	for _, p := range parts[:len(parts)-1] {
+		at := strings.Index(model, p)
+		if at < 0 {
+			return false
+		}
+		model = model[at+len(p):]
+	}
+	return strings.HasSuffix(model, last)
 }

@@ -4,8 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
 	"time"
+	"unicode"
 
+	"github.com/airlock-sandbox/airlock/internal/audit"
 	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -25,9 +32,48 @@ type Service struct {
 	Now func() time.Time
 	// CursorKey signs list pages.
 	CursorKey wire.CursorKey
-	// MayAddApp is asked before a second app gets its first key. The text of its error is answered as a
+	// MayAddApp is asked before a second app gets its first key or token. The text of its error is answered as a
 	// 400. nil allows it.
 	MayAddApp func() error
+	// Log receives what a request does not answer; nil is nothing.
+	Log *slog.Logger
+	// IdentitySecret is what the identity tokens of apps are made of; empty verifies none.
+	IdentitySecret []byte
+	// PlatformSecret lets the original form of identity tokens in; empty does not.
+	PlatformSecret string
+	// IdentityOverlap is how long an identity token is taken after a newer one was made; 0 is DefaultIdentityOverlap.
+	IdentityOverlap time.Duration
+	// TokenIssuer is the claim iss of our tokens; "" is OwnIssuer.
+	TokenIssuer string
+	// Issuers are those of the settings, beside those made at run time. ReadIssuers prepares them.
+	Issuers []Issuer
+	// SigningOverlap is how long a signing key verifies after a newer one was made; 0 is DefaultSigningOverlap.
+	SigningOverlap time.Duration
+	// PublicURL is where applications reach this server; nil is unknown.
+	PublicURL func() string
+	// Audit keeps refusals and changes; nil keeps none.
+	Audit *audit.Log
+	// Limits are those for whom nothing else is set.
+	Limits RateLimits
+	// Transport fetches the keys of issuers; nil is the network.
+	Transport http.RoundTripper
+
+	identityState
+}
+
+// identityState is what is made at first need. Its zero value is ready.
+type identityState struct {
+	ownOnce sync.Once
+	ownKeys *signing
+
+	issuers issuerState
+	limiter limiter
+}
+
+// own are our own signing keys.
+func (s *Service) own() *signing {
+	s.ownOnce.Do(func() { s.ownKeys = &signing{s: s} })
+	return s.ownKeys
 }
 
 func (s *Service) now() time.Time {
@@ -37,13 +83,30 @@ func (s *Service) now() time.Time {
 	return time.Now()
 }
 
-// CreateApp makes an app. A name that is taken is a conflict.
+// CreateApp is CreateAppFor for the subject DefaultOwner of our own tokens.
 func (s *Service) CreateApp(ctx context.Context, name string) (*App, error) {
+	return s.CreateAppFor(ctx, name, "")
+}
+
+// CreateAppFor makes an app. owner is <issuer id>/<subject>, or a subject of our own tokens; it stays, as things are owned by
+// it. A name that is taken is a conflict.
+func (s *Service) CreateAppFor(ctx context.Context, name, owner string) (*App, error) {
 	if err := checkAppName(name); err != nil {
 		return nil, err
 	}
-	row := &appRow{ID: wire.NewID("app"), Name: name, CreatedAt: s.now().UnixMicro()}
-	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error { return insertApp(ctx, tx, row) })
+	row := &appRow{ID: wire.NewID("app"), Name: name, CreatedAt: s.now().UnixMicro(), OwnerIssuer: OwnIssuer, OwnerSub: DefaultOwner}
+	if owner != "" {
+		var err error
+		if row.OwnerIssuer, row.OwnerSub, err = splitUser(owner); err != nil {
+			return nil, wire.Invalid("owner: expected a subject, or the id of an issuer, '/' and a subject.")
+		}
+	}
+	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+		if err := insertApp(ctx, tx, row); err != nil {
+			return err
+		}
+		return insertGeneration(ctx, tx, &generationRow{AppID: row.ID, Gen: 1, CreatedAt: row.CreatedAt})
+	})
 	if db.IsUnique(err) {
 		return nil, wire.Conflict("name: there is already an app with this name.")
 	}
@@ -94,18 +157,64 @@ func (s *Service) GetApp(ctx context.Context, idOrName string) (*App, error) {
 	return row.app(), nil
 }
 
-// DisableApp shuts an app off: from the next request on its keys answer 401, and what runs goes on. It may be repeated.
+// DisableApp shuts an app off: from the next request on its keys answer 401, its users' tokens 403, and what runs goes on. It
+// may be repeated.
 func (s *Service) DisableApp(ctx context.Context, idOrName string) (*App, error) {
-	now := s.now().UnixMicro()
-	return s.setDisabled(ctx, idOrName, &now)
+	off := true
+	return s.UpdateApp(ctx, idOrName, AppChange{Disabled: &off})
 }
 
 // EnableApp undoes DisableApp.
 func (s *Service) EnableApp(ctx context.Context, idOrName string) (*App, error) {
-	return s.setDisabled(ctx, idOrName, nil)
+	off := false
+	return s.UpdateApp(ctx, idOrName, AppChange{Disabled: &off})
 }
 
-func (s *Service) setDisabled(ctx context.Context, idOrName string, at *int64) (*App, error) {
+// AppChange is what is to be different about an app; nil stays.
+type AppChange struct {
+	Disabled            *bool
+	Origin              *string
+	RequireTokenBinding *bool
+	AllowedModels       *[]string
+}
+
+// apply checks the change and makes it to a row.
+func (ch AppChange) apply(row *appRow, now int64) error {
+	if ch.Origin != nil {
+		if *ch.Origin != "" && !isOrigin(*ch.Origin) {
+			return wire.Invalid("origin: expected an address such as https://app.example.com, without a path.")
+		}
+		row.Origin = *ch.Origin
+	}
+	if ch.AllowedModels != nil {
+		for n, p := range *ch.AllowedModels {
+			if p == "" || len(p) > 200 || !storable(p) || strings.ContainsFunc(p, unicode.IsSpace) {
+				return wire.Invalid("allowed_models.%d: expected a model's name, or a pattern with '*'.", n)
+			}
+		}
+		row.AllowedModels = strings.Join(*ch.AllowedModels, " ")
+	}
+	if ch.RequireTokenBinding != nil {
+		row.RequireTokenBinding = *ch.RequireTokenBinding
+	}
+	switch {
+	case ch.Disabled == nil || *ch.Disabled == (row.DisabledAt != nil):
+	case *ch.Disabled:
+		row.DisabledAt = &now
+	default:
+		row.DisabledAt = nil
+	}
+	return nil
+}
+
+// isOrigin: tokens name an application so in aud or azp, compared as text.
+func isOrigin(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && s == u.Scheme+"://"+u.Host
+}
+
+// UpdateApp changes an app.
+func (s *Service) UpdateApp(ctx context.Context, idOrName string, ch AppChange) (*App, error) {
 	if !storable(idOrName) {
 		return nil, noApp()
 	}
@@ -115,16 +224,16 @@ func (s *Service) setDisabled(ctx context.Context, idOrName string, at *int64) (
 		if row, err = selectApp(ctx, tx, idOrName); err != nil {
 			return err
 		}
-		if (row.DisabledAt == nil) == (at == nil) {
-			return nil
+		was := row.DisabledAt != nil
+		if err := ch.apply(row, s.now().UnixMicro()); err != nil {
+			return err
 		}
-		if at == nil {
+		if was && row.DisabledAt == nil {
 			if err := s.checkSecondApp(ctx, tx, row.ID, true); err != nil {
 				return err
 			}
 		}
-		row.DisabledAt = at
-		return updateDisabled(ctx, tx, row)
+		return updateApp(ctx, tx, row)
 	})
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, noApp()

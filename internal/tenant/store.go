@@ -13,9 +13,6 @@ import (
 const (
 	kindAPI   = "api"
 	kindAdmin = "admin"
-
-	// RoleAdmin may do everything under /airlock/v1.
-	RoleAdmin = "admin"
 )
 
 // Where is MayUse in SQL. Every read of an owned row for a caller goes through it; an update or a delete names the id of
@@ -39,10 +36,21 @@ type appRow struct {
 	Name          string `bun:"name"`
 	CreatedAt     int64  `bun:"created_at"`
 	DisabledAt    *int64 `bun:"disabled_at"`
+
+	OwnerIssuer         string `bun:"owner_issuer"`
+	OwnerSub            string `bun:"owner_sub"`
+	RequireTokenBinding bool   `bun:"require_token_app_binding"`
+	Origin              string `bun:"origin"`
+	AllowedModels       string `bun:"allowed_models"`
+	TokenUntil          int64  `bun:"token_until"`
 }
 
 func (r *appRow) app() *App {
-	return &App{ID: r.ID, Name: r.Name, CreatedAt: micros(r.CreatedAt), DisabledAt: microsPtr(r.DisabledAt)}
+	return &App{
+		ID: r.ID, Name: r.Name, CreatedAt: micros(r.CreatedAt), DisabledAt: microsPtr(r.DisabledAt),
+		OwnerIssuer: r.OwnerIssuer, OwnerSub: r.OwnerSub, RequireTokenBinding: r.RequireTokenBinding, Origin: r.Origin,
+		AllowedModels: modelList(r.AllowedModels),
+	}
 }
 
 type keyRow struct {
@@ -59,12 +67,19 @@ type keyRow struct {
 	ExpiresAt     *int64  `bun:"expires_at"`
 	RevokedAt     *int64  `bun:"revoked_at"`
 
-	AppDisabledAt *int64 `bun:"app_disabled_at,scanonly"`
+	AppDisabledAt *int64  `bun:"app_disabled_at,scanonly"`
+	AllowedModels *string `bun:"allowed_models,scanonly"`
+	AppMessages   *int64  `bun:"app_messages,scanonly"`
+	AppRequests   *int64  `bun:"app_requests,scanonly"`
+}
+
+func (r *keyRow) limits() Limits {
+	return Limits{AppMessages: number(r.AppMessages), AppRequests: number(r.AppRequests)}
 }
 
 func (r *keyRow) key() *Key {
 	k := &Key{
-		ID: r.ID, Name: r.Name, Scopes: strings.Fields(r.Scopes), Hint: r.Hint, CreatedAt: micros(r.CreatedAt),
+		ID: r.ID, Role: r.Role, Name: r.Name, Scopes: strings.Fields(r.Scopes), Hint: r.Hint, CreatedAt: micros(r.CreatedAt),
 		ExpiresAt: microsPtr(r.ExpiresAt), RevokedAt: microsPtr(r.RevokedAt),
 	}
 	if r.AppID != nil {
@@ -104,8 +119,9 @@ func selectApps(ctx context.Context, q db.IDB, after *position, limit int) ([]*a
 	return rows, db.Err(err)
 }
 
-func updateDisabled(ctx context.Context, tx db.Tx, row *appRow) error {
-	return db.MustChange(tx.NewUpdate().Model(row).Column("disabled_at").WherePK().Exec(ctx))
+func updateApp(ctx context.Context, tx db.Tx, row *appRow) error {
+	return db.MustChange(tx.NewUpdate().Model(row).
+		Column("disabled_at", "origin", "require_token_app_binding", "allowed_models").WherePK().Exec(ctx))
 }
 
 // lockOldestApp serialises what must see all apps. The oldest app never changes its place.
@@ -114,15 +130,17 @@ func lockOldestApp(ctx context.Context, d *db.DB, tx db.Tx) error {
 	return db.Err(d.ForUpdate(tx.NewSelect().Table("apps").Column("id").Order("created_at", "id").Limit(1)).Scan(ctx, &id))
 }
 
-// countAppsWithKeys counts, of the apps in use that have a live key, the named one and the others.
-func countAppsWithKeys(ctx context.Context, q db.IDB, app string, now int64) (own, others int, err error) {
+// countUsedApps counts, of the apps that are not disabled and have a live key or a token, the named one and the others.
+func countUsedApps(ctx context.Context, q db.IDB, app string, now int64) (own, others int, err error) {
 	var ids []string
-	err = q.NewSelect().Model((*keyRow)(nil)).Distinct().Column("k.app_id").
-		Join("JOIN apps AS a ON a.id = k.app_id").
+	live := q.NewSelect().Model((*keyRow)(nil)).ColumnExpr("1").
+		Where("k.app_id = a.id").
 		Where("k.kind = ?", kindAPI).
 		Where("k.revoked_at IS NULL").
-		Where("k.expires_at IS NULL OR k.expires_at > ?", now).
+		Where("k.expires_at IS NULL OR k.expires_at > ?", now)
+	err = q.NewSelect().Model((*appRow)(nil)).Column("a.id").
 		Where("a.disabled_at IS NULL OR a.id = ?", app).
+		Where("a.token_until > ? OR EXISTS (?)", now, live).
 		Scan(ctx, &ids)
 	for _, id := range ids {
 		if id == app {
@@ -142,15 +160,22 @@ func insertKey(ctx context.Context, tx db.Tx, row *keyRow) error {
 // selectKeyByHash gives a key of any kind together with the state of its app.
 func selectKeyByHash(ctx context.Context, q db.IDB, hash string) (*keyRow, error) {
 	row := new(keyRow)
-	err := q.NewSelect().Model(row).ColumnExpr("k.*").ColumnExpr("a.disabled_at AS app_disabled_at").
+	err := q.NewSelect().Model(row).ColumnExpr("k.*").ColumnExpr("a.disabled_at AS app_disabled_at, a.allowed_models").
+		ColumnExpr("l.messages AS app_messages, l.requests AS app_requests").
 		Join("LEFT JOIN apps AS a ON a.id = k.app_id").
+		Join("LEFT JOIN limits AS l ON l.app_id = k.app_id AND l.user_id = ''").
 		Where("k.hash = ?", hash).Scan(ctx)
 	return row, db.Err(err)
 }
 
-func selectKeys(ctx context.Context, q db.IDB, app string, after *position, limit int) ([]*keyRow, error) {
+func selectKey(ctx context.Context, q db.IDB, id string) (*keyRow, error) {
+	row := new(keyRow)
+	return row, db.Err(q.NewSelect().Model(row).Where("k.id = ?", id).Scan(ctx))
+}
+
+func selectKeys(ctx context.Context, q db.IDB, kind, app string, after *position, limit int) ([]*keyRow, error) {
 	var rows []*keyRow
-	sel := q.NewSelect().Model(&rows).Where("k.kind = ?", kindAPI).
+	sel := q.NewSelect().Model(&rows).Where("k.kind = ?", kind).
 		Order("k.created_at DESC", "k.id DESC").Limit(int64(limit))
 	if app != "" {
 		sel = sel.Where("k.app_id = ?", app)

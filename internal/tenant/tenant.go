@@ -27,12 +27,22 @@ type App struct {
 	CreatedAt time.Time
 	// DisabledAt is when the app was shut off; nil while it is in use.
 	DisabledAt *time.Time
+	// OwnerIssuer and OwnerSub are whose user tokens act as the app's owner, as its API keys do.
+	OwnerIssuer, OwnerSub string
+	// RequireTokenBinding refuses, on the gateway, tokens that do not name the app by app_id, or Origin in aud or azp.
+	RequireTokenBinding bool
+	// Origin is the address of the application itself, "" for none.
+	Origin string
+	// AllowedModels are patterns with '*' of the models the app may use; empty is all.
+	AllowedModels []string
 }
 
-// Key is an API key without its secret.
+// Key is an API key, or a key for administration, without its secret.
 type Key struct {
-	ID     string
+	ID string
+	// AppID is "" and Role is set for an admin key.
 	AppID  string
+	Role   string
 	Name   string
 	Scopes []string
 	// Hint is the end of the secret, so that a person can tell keys apart.
@@ -44,14 +54,39 @@ type Key struct {
 }
 
 // Kind is the set of credentials a route takes.
-type Kind uint8
+type Kind uint16
 
 // The kinds. KindNone is a route without a credential.
 const (
+	// KindAPIKey is the key of an app.
 	KindAPIKey Kind = 1 << iota
+	// KindAdmin is an admin key of the role admin.
 	KindAdmin
+	// KindOperator is an admin key of the role operator, and of admin.
+	KindOperator
+	// KindAuditor is an admin key of any role.
+	KindAuditor
+	// KindUser is a user's token that is bound to an app, as Bearer or x-auth-token.
+	KindUser
+	// KindGateway is a user's token, with or without the identity of an app beside it.
+	KindGateway
+	// KindHuman is a user's token by itself, of no app's.
+	KindHuman
 
 	KindNone Kind = 0
+
+	// Administration is every kind that an admin key can be of.
+	Administration = KindAdmin | KindOperator | KindAuditor
+)
+
+// The roles of admin keys.
+const (
+	// RoleAdmin may do everything under /airlock/v1.
+	RoleAdmin = "admin"
+	// RoleOperator manages apps, their keys, tokens, users and limits, but neither other admin keys, issuers nor signing keys.
+	RoleOperator = "operator"
+	// RoleAuditor reads, but no secret.
+	RoleAuditor = "auditor"
 )
 
 const (
@@ -109,6 +144,8 @@ func checkAppName(name string) error {
 type NewKey struct {
 	// App is an app's id or name.
 	App string
+	// Role makes a key for administration, of no app.
+	Role string
 	// Name is for people; "" is allowed.
 	Name string
 	// Scopes are extra rights; ScopeMintTokens is the only one.
@@ -119,7 +156,12 @@ type NewKey struct {
 
 // Validate checks everything that needs no database.
 func (n NewKey) Validate() error {
-	if n.App == "" || !storable(n.App) {
+	switch {
+	case n.Role != "" && roleKinds[n.Role] == 0:
+		return wire.Invalid("role: expected one of %s, %s, %s.", RoleAdmin, RoleOperator, RoleAuditor)
+	case n.Role != "" && (n.App != "" || len(n.Scopes) > 0):
+		return wire.Invalid("role: an admin key has neither app nor scopes.")
+	case n.Role == "" && (n.App == "" || !storable(n.App)):
 		return wire.Invalid("app: expected the id or name of an app.")
 	}
 	if n.Name != "" {

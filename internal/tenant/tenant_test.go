@@ -32,11 +32,21 @@ type fixture struct {
 func run(t *testing.T, fn func(t *testing.T, x *fixture)) {
 	t.Helper()
 	t.Parallel()
-	dbtest.Run(t, func(t *testing.T, d *db.DB) {
-		x := &fixture{t: t, now: time.Date(2026, 11, 29, 16, 0, 0, 0, time.UTC)}
-		x.s = &tenant.Service{DB: d, CursorKey: wire.NewCursorKey(), Now: x.clock}
-		fn(t, x)
-	})
+	dbtest.Run(t, func(t *testing.T, d *db.DB) { fn(t, newFixture(t, d)) })
+}
+
+// runOnce is run for what has nothing to do with the database.
+func runOnce(t *testing.T, fn func(t *testing.T, x *fixture)) {
+	t.Helper()
+	t.Parallel()
+	fn(t, newFixture(t, dbtest.SQLite(t)))
+}
+
+func newFixture(t *testing.T, d *db.DB) *fixture {
+	t.Helper()
+	x := &fixture{t: t, now: time.Date(2026, 11, 29, 16, 0, 0, 0, time.UTC)}
+	x.s = &tenant.Service{DB: d, CursorKey: wire.NewCursorKey(), Now: x.clock, IdentitySecret: []byte("a secret of this test, 32 bytes..")}
+	return x
 }
 
 func (x *fixture) clock() time.Time {
@@ -92,7 +102,7 @@ func TestKeyAuthenticatesAsItsAppInEitherHeader(t *testing.T) {
 		if !regexp.MustCompile(`^sk-airlock-[1-9A-HJ-NP-Za-km-z]{44}$`).MatchString(secret) {
 			t.Errorf("secret %q", secret)
 		}
-		want := tenant.Caller{AppID: a.ID, KeyID: k.ID, Scope: tenant.ScopeUser, Scopes: []string{tenant.ScopeMintTokens}}
+		want := tenant.Caller{AppID: a.ID, KeyID: k.ID, Scope: tenant.ScopeUser, Scopes: []string{tenant.ScopeMintTokens}, AppProven: true}
 		for _, headers := range [][]string{
 			{"X-Api-Key", secret},
 			{"Authorization", "Bearer " + secret},
@@ -148,7 +158,7 @@ func TestEveryDeadKeyGetsTheSame401(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if err := x.s.RevokeKey(t.Context(), revoked.ID); err != nil {
+			if _, err := x.s.RevokeKey(t.Context(), revoked.ID, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -350,7 +360,7 @@ func TestSecondAppWithAKeyNeedsPermission(t *testing.T) {
 		count(0)
 		second, _ := x.key(tenant.NewKey{App: "two"})
 		refused("one")
-		if err := x.s.RevokeKey(t.Context(), second.ID); err != nil {
+		if _, err := x.s.RevokeKey(t.Context(), second.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		x.key(tenant.NewKey{App: "one"})
@@ -392,7 +402,7 @@ func TestOfTwoAppsThatGetTheirFirstKeyAtOnceOneIsRefused(t *testing.T) {
 			if len(made) != 1 {
 				t.Fatalf("%d apps got a key, want 1", len(made))
 			}
-			if err := x.s.RevokeKey(t.Context(), made[0].ID); err != nil {
+			if _, err := x.s.RevokeKey(t.Context(), made[0].ID, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -494,7 +504,8 @@ func TestCase61NULNeverReachesTheDatabase(t *testing.T) {
 			wantStatus(t, err, http.StatusNotFound, "no such app")
 			_, err = x.s.DisableApp(t.Context(), text)
 			wantStatus(t, err, http.StatusNotFound, "no such app")
-			wantStatus(t, x.s.RevokeKey(t.Context(), text), http.StatusNotFound, "no such key")
+			_, err = x.s.RevokeKey(t.Context(), text, true)
+			wantStatus(t, err, http.StatusNotFound, "no such key")
 			_, _, err = x.s.ListKeys(t.Context(), text, 10, "")
 			wantStatus(t, err, http.StatusNotFound, "no such app")
 		}
@@ -525,7 +536,7 @@ func TestSweepRemovesKeysThatEndedLongAgoOnly(t *testing.T) {
 		if n := count(); n != 1 {
 			t.Errorf("%d keys, want 1", n)
 		}
-		if err := x.s.RevokeKey(t.Context(), forever.ID); err != nil {
+		if _, err := x.s.RevokeKey(t.Context(), forever.ID, false); err != nil {
 			t.Error(err)
 		}
 	})
@@ -537,7 +548,7 @@ func TestSweepRemovesKeysOfSingleCommandsWhenTheyHaveExpired(t *testing.T) {
 		short, secret := x.key(tenant.NewKey{App: "one", TTL: time.Hour})
 		revoked, _ := x.key(tenant.NewKey{App: "one", TTL: time.Hour})
 		longer, _ := x.key(tenant.NewKey{App: "one", TTL: time.Hour + time.Second})
-		if err := x.s.RevokeKey(t.Context(), revoked.ID); err != nil {
+		if _, err := x.s.RevokeKey(t.Context(), revoked.ID, false); err != nil {
 			t.Fatal(err)
 		}
 		want := func(when string, ids ...string) {

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newAuditCommand() *cobra.Command {
+	var app, user, event string
+	var since time.Duration
+	cmd := adminList(&cobra.Command{
+		Use:   "audit",
+		Short: "List what was refused and changed, newest first",
+		Long: "List what was refused and changed, newest first. Equal refusals within a second are one line with a count. No line holds a\n" +
+			"credential or the content of a file.",
+		Example: "  airlock audit --app invoices --since 24h\n  airlock audit --event token.refused --json",
+	}, func() string {
+		from := ""
+		if since > 0 {
+			from = time.Now().Add(-since).UTC().Format(time.RFC3339)
+		}
+		return withQuery("/airlock/v1/audit", "app", app, "user", user, "event", event, "since", from)
+	}, nil, "at", "level", "event", "count", "app_id", "user", "detail", "request_id")
+	cmd.Flags().StringVar(&app, "app", "", "only what concerns this app")
+	cmd.Flags().StringVar(&user, "user", "", "only this user: the issuer's id, '/' and the subject; or 'key' and the id of a key")
+	cmd.Flags().StringVar(&event, "event", "", "only this event, such as token.refused")
+	cmd.Flags().DurationVar(&since, "since", 0, "only what is not older")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if since < 0 {
+			return usageError(cmd, fmt.Errorf("--since: %s is below 0", since))
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}

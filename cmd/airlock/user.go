@@ -1,0 +1,101 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
+
+func newUserCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "user",
+		Short: "See and block the users of apps",
+		Long: "See and block the users of apps. A USER is the subject of its tokens; of another issuer than this server, the issuer's id,\n" +
+			"a '/' and the subject. The id that the list shows names a user of one app.",
+		Example: "  airlock user list --app invoices\n  airlock user block u1 --app invoices",
+	}
+	cmd.AddCommand(newUserListCommand(), newUserGetCommand(), newUserBlockCommand())
+	return cmd
+}
+
+// withQuery adds the parameters that are not empty.
+func withQuery(path string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+func newUserListCommand() *cobra.Command {
+	var app, user string
+	var blocked bool
+	cmd := adminList(&cobra.Command{
+		Use:     "list",
+		Short:   "List the users that were seen, once for each app",
+		Example: "  airlock user list --app invoices\n  airlock user list --blocked",
+	}, func() string {
+		only := ""
+		if blocked {
+			only = "true"
+		}
+		return withQuery("/airlock/v1/users", "app", app, "user", user, "blocked", only)
+	}, nil, "id", "user", "app_id", "first_seen_at", "blocked_at")
+	cmd.Flags().StringVar(&app, "app", "", "only the users of this app")
+	cmd.Flags().StringVar(&user, "user", "", "only this user, in every app")
+	cmd.Flags().BoolVar(&blocked, "blocked", false, "only those who are blocked")
+	return cmd
+}
+
+func userLine(m map[string]any) string {
+	line := cell(m["id"]) + "  " + cell(m["user"])
+	if m["app_id"] != nil {
+		line += "  " + cell(m["app_id"])
+	}
+	if m["blocked_at"] != nil {
+		line += "  blocked since " + cell(m["blocked_at"])
+	}
+	return line
+}
+
+func userPath(user string) string { return "/airlock/v1/users/" + url.PathEscape(user) }
+
+func newUserGetCommand() *cobra.Command {
+	var app string
+	cmd := adminCommand(&cobra.Command{
+		Use:     "get USER",
+		Short:   "Show a user of an app",
+		Example: "  airlock user get u1 --app invoices",
+		Args:    cobra.ExactArgs(1),
+	}, userLine, func(args []string) (string, string, any) {
+		return http.MethodGet, withQuery(userPath(args[0]), "app", app), nil
+	})
+	cmd.Flags().StringVar(&app, "app", "", "the app; none is the user wherever it is blocked")
+	return cmd
+}
+
+func newUserBlockCommand() *cobra.Command {
+	var app string
+	var undo bool
+	cmd := adminCommand(&cobra.Command{
+		Use:     "block USER",
+		Short:   "Refuse a user's tokens from the next request on, in one app or in all",
+		Example: "  airlock user block u1 --app invoices\n  airlock user block okta/00u1 --undo",
+		Args:    cobra.ExactArgs(1),
+	}, userLine, func(args []string) (string, string, any) {
+		body := map[string]any{"blocked": !undo}
+		if app != "" {
+			body["app"] = app
+		}
+		return http.MethodPatch, userPath(args[0]), body
+	})
+	cmd.Flags().StringVar(&app, "app", "", "in this app only")
+	cmd.Flags().BoolVar(&undo, "undo", false, "let the user in again, where it was blocked the same way")
+	return cmd
+}

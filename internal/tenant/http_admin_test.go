@@ -1,0 +1,149 @@
+package tenant_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/airlock-sandbox/airlock/internal/audit"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
+)
+
+// get serves a list as GET with a query.
+func (x *fixture) get(h func(http.ResponseWriter, *http.Request, tenant.Caller) error, want tenant.Kind, key string, query ...string) ([]any, error) {
+	x.t.Helper()
+	q := url.Values{}
+	for i := 0; i+1 < len(query); i += 2 {
+		q.Add(query[i], query[i+1])
+	}
+	r := httptest.NewRequest("GET", "/?"+q.Encode(), nil)
+	r.Header.Set("X-Api-Key", key)
+	out, err := x.serve(h, want, r)
+	data, _ := out["data"].([]any)
+	return data, err
+}
+
+func TestAnAppReadsItsOwnAuditOnly(t *testing.T) {
+	run(t, func(t *testing.T, x *fixture) {
+		x.s.Audit = &audit.Log{DB: x.s.DB, Now: x.clock, CursorKey: x.s.CursorKey}
+		a, b := x.app("a"), x.app("b")
+		_, key := x.key(tenant.NewKey{App: "a"})
+		_, auditor := x.key(tenant.NewKey{Role: tenant.RoleAuditor})
+		for _, id := range []string{a.ID, b.ID, ""} {
+			x.s.Audit.Write(t.Context(), audit.Event{AppID: id, Event: "e", Detail: id})
+		}
+		want := tenant.KindAPIKey | tenant.Administration
+		for _, tt := range []struct {
+			key   string
+			query []string
+			n     int
+		}{
+			{auditor, nil, 3},
+			{auditor, []string{"app", "b"}, 1},
+			{auditor, []string{"event", "e", "since", "2026-01-01T00:00:00Z"}, 3},
+			{key, nil, 1},
+			{key, []string{"app", a.ID}, 1},
+			{key, []string{"app", "a"}, 1},
+		} {
+			got, err := x.get(x.s.ServeAudit, want, tt.key, tt.query...)
+			if err != nil || len(got) != tt.n {
+				t.Errorf("%v: %d entries, %v, want %d", tt.query, len(got), err, tt.n)
+			}
+		}
+		for _, app := range []string{b.ID, "b", "none"} {
+			_, err := x.get(x.s.ServeAudit, want, key, "app", app)
+			wantStatus(t, err, http.StatusNotFound, "There is no such app.")
+		}
+		_, err := x.get(x.s.ServeAudit, want, auditor, "since", "yesterday")
+		wantStatus(t, err, http.StatusBadRequest, "since: ")
+		_, err = x.get(x.s.ServeAudit, want, auditor, "app", "a", "app", "b")
+		wantStatus(t, err, http.StatusBadRequest, "app: ")
+		// Whoever proved no app would see all of them.
+		r := httptest.NewRequest("GET", "/", nil)
+		wantStatus(t, x.s.ServeAudit(httptest.NewRecorder(), r, tenant.Caller{UserID: "idp/u"}), http.StatusNotFound, "")
+	})
+}
+
+func TestChangesAreAudited(t *testing.T) {
+	run(t, func(t *testing.T, x *fixture) {
+		x.s.Audit = &audit.Log{DB: x.s.DB, Now: x.clock, CursorKey: x.s.CursorKey}
+		admin, key := x.key(tenant.NewKey{Role: tenant.RoleAdmin})
+		call := func(h func(http.ResponseWriter, *http.Request, tenant.Caller) error, id, body string) map[string]any {
+			t.Helper()
+			r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+			r.Header.Set("X-Api-Key", key)
+			r.SetPathValue("id", id)
+			out, err := x.serve(h, tenant.Administration, r)
+			if err != nil {
+				t.Fatalf("%s: %v", body, err)
+			}
+			return out
+		}
+		call(x.s.ServeCreateApp, "", `{"name":"one"}`)
+		call(x.s.ServeUpdateApp, "one", `{"allowed_models":["m"]}`)
+		call(x.s.ServeAppEnv, "one", ``)
+		call(x.s.ServeRotateIdentity, "one", `{"overlap_seconds":0}`)
+		call(x.s.ServeRevokeKey, call(x.s.ServeCreateKey, "", `{"app":"one"}`)["id"].(string), ``)
+		tok := call(x.s.ServeMintToken, "", `{"app":"one","user":"u"}`)
+		call(x.s.ServeRevokeToken, "", fmt.Sprintf(`{"token":%q}`, tok["id"]))
+		call(x.s.ServeUpdateUser, "airlock/u", `{"blocked":true,"app":"one"}`)
+		call(x.s.ServeSetLimit, "", `{"app":"one","messages_in_flight":1}`)
+		issuer := tenant.Issuer{ID: "idp", Issuer: idpURL, Alg: tenant.ES256, Key: publicPEM(t, &theForeign.ec.PublicKey)}
+		call(x.s.ServePutIssuer, "", jsonText(issuer))
+		call(x.s.ServeRemoveIssuer, "idp", ``)
+		call(x.s.ServeRotateSigning, "", ``)
+		call(x.s.ServeUpdateApp, "one", `{"disabled":true}`)
+		entries, _, err := x.s.Audit.List(t.Context(), audit.Query{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := map[string]bool{}
+		for _, e := range entries {
+			have[e.Event.Event] = true
+			if e.User != "key "+admin.ID {
+				t.Errorf("%s by %q", e.Event.Event, e.User)
+			}
+			if text := fmt.Sprint(e); strings.Contains(text, tok["token"].(string)) || strings.Contains(text, "sk-airlock-") {
+				t.Errorf("a secret: %s", text)
+			}
+		}
+		for _, event := range []string{
+			"app.created", "app.changed", "app.disabled", "identity.shown", "identity.rotated", "key.created", "key.revoked", "token.minted", "token.revoked",
+			"user.blocked", "limit.set", "issuer.set", "issuer.removed", "signing.rotated",
+		} {
+			if !have[event] {
+				t.Errorf("%s is not kept", event)
+			}
+		}
+	})
+}
+
+func TestModelsOfAnAppAreMatchedByPattern(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		models []string
+		model  string
+		may    bool
+	}{
+		{nil, "m", true},
+		{[]string{"m"}, "m", true},
+		{[]string{"m"}, "mm", false},
+		{[]string{"a", "claude-*"}, "claude-opus", true},
+		{[]string{"claude-*"}, "x-claude-a", false},
+		{[]string{"*-a"}, "b-a", true},
+		{[]string{"*-a"}, "b-ab", false},
+		{[]string{"a*b*c"}, "abc", true},
+		{[]string{"a*b*c"}, "a1b2c", true},
+		{[]string{"a*b*c"}, "acb", false},
+		{[]string{"*"}, "", true},
+		{[]string{"a*a"}, "a", false},
+		{[]string{"[a-z]"}, "b", false},
+	} {
+		if got := (tenant.Caller{Models: tt.models}).MayUseModel(tt.model); got != tt.may {
+			t.Errorf("%v and %q: %v", tt.models, tt.model, got)
+		}
+	}
+}
