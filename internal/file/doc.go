@@ -12,5 +12,6 @@
 //   - An unknown, foreign or deleted id has one answer, and costs the same single read.
 //
 // Files: file.go (types, rules), name.go, mime.go, service.go, upload.go, authorize.go, list.go,
-// sweep.go, http.go, download.go, shape.go, store.go.
+// sweep.go, http.go, gateway.go (what
+// differs under the gateway's prefix), download.go, shape.go, store.go.
 package file

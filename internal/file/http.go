@@ -22,13 +22,14 @@ const (
 
 // ServeUpload answers POST /v1/files.
 func (s *Service) ServeUpload(w http.ResponseWriter, r *http.Request, c tenant.Caller) error {
-	if r.ContentLength > s.maxBytes()+envelope {
-		return s.tooLarge()
+	limit := s.limitFor(c)
+	if r.ContentLength > limit+envelope {
+		return tooLarge(limit)
 	}
 	// The form around the file is bounded too: a preamble or a header can be as long as a file.
-	r.Body = &limitedBody{limitedReader{r: r.Body, left: s.maxBytes() + envelope, over: s.tooLarge()}, r.Body}
-	sh := shapeOf(wire.Betas(r.Header))
-	up := upload{s: s, r: r, legacy: sh.legacy}
+	r.Body = &limitedBody{limitedReader{r: r.Body, left: limit + envelope, over: tooLarge(limit)}, r.Body}
+	sh := shapeFor(r, c)
+	up := upload{s: s, r: r, limit: limit, legacy: sh.legacy}
 	err := wire.ReadMultipart(r, up.part)
 	if err == nil && up.staged == nil {
 		err = wire.Invalid("file: this part is missing.")
@@ -37,7 +38,7 @@ func (s *Service) ServeUpload(w http.ResponseWriter, r *http.Request, c tenant.C
 		s.discard(r.Context(), up.staged)
 		return err
 	}
-	f, err := s.finishUpload(r.Context(), c, up.staged, up.expiresIn)
+	f, err := s.finishUpload(r.Context(), c, up.staged, expiryFor(c, up.expiresIn))
 	if err != nil {
 		return err
 	}
@@ -54,6 +55,7 @@ type limitedBody struct {
 type upload struct {
 	s         *Service
 	r         *http.Request
+	limit     int64
 	legacy    bool
 	staged    *staged
 	expiresIn *int64
@@ -76,7 +78,7 @@ func (u *upload) file(p *wire.Part) error {
 	if u.legacy && p.ContentType == "" {
 		return wire.Invalid("file: the part has no Content-Type.")
 	}
-	st, err := u.s.stageUpload(u.r.Context(), UploadParams{Filename: p.Filename, MIME: p.ContentType, Body: p})
+	st, err := u.s.stageUpload(u.r.Context(), UploadParams{Filename: p.Filename, MIME: p.ContentType, Body: p}, u.limit)
 	if err != nil {
 		return err
 	}
@@ -109,7 +111,7 @@ func (u *upload) expiry(p *wire.Part) error {
 
 // ServeList answers GET /v1/files.
 func (s *Service) ServeList(w http.ResponseWriter, r *http.Request, c tenant.Caller) error {
-	sh := shapeOf(wire.Betas(r.Header))
+	sh := shapeFor(r, c)
 	p, empty, err := listParams(r.URL.Query(), sh)
 	if err != nil {
 		return err
@@ -198,7 +200,10 @@ func (s *Service) ServeGet(w http.ResponseWriter, r *http.Request, c tenant.Call
 	if err != nil {
 		return err
 	}
-	return wire.WriteJSON(w, http.StatusOK, s.shape(shapeOf(wire.Betas(r.Header)), f))
+	if c.Gateway && f.Expired(s.now()) {
+		return errExpired(f.ID)
+	}
+	return wire.WriteJSON(w, http.StatusOK, s.shape(shapeFor(r, c), f))
 }
 
 // ServeDelete answers DELETE /v1/files/{id}.

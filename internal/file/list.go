@@ -49,7 +49,7 @@ func (s *Service) List(ctx context.Context, c tenant.Caller, p ListParams) (*Lis
 	}
 	newer := p.BeforeID != ""
 	rows, err := selectPage(ctx, s.DB.Read(), c, pageQuery{
-		at: at, newer: newer, limit: p.Limit + 1, metadataLimit: s.metadataLimit(),
+		at: at, newer: newer, limit: p.Limit + 1, metadataLimit: s.shownSince(c),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list files: %w", err)
@@ -79,7 +79,7 @@ func (s *Service) listIDs(ctx context.Context, c tenant.Caller, ids []ID) (*List
 			list = append(list, string(id))
 		}
 	}
-	rows, err := selectByIDs(ctx, s.DB.Read(), c, list, s.metadataLimit())
+	rows, err := selectByIDs(ctx, s.DB.Read(), c, list, s.shownSince(c))
 	if err != nil {
 		return nil, fmt.Errorf("list files: %w", err)
 	}
@@ -101,6 +101,9 @@ func (s *Service) listPosition(ctx context.Context, c tenant.Caller, p ListParam
 	}
 	row, err := selectOwned(ctx, s.DB.Read(), c, id)
 	if errors.Is(err, db.ErrNotFound) {
+		if c.Gateway {
+			return nil, wire.Invalid("%s: invalid page token.", name)
+		}
 		return nil, wire.Invalid("%s: there is no such file.", name)
 	}
 	if err != nil {

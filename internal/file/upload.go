@@ -18,7 +18,7 @@ func (s *Service) Upload(ctx context.Context, c tenant.Caller, p UploadParams) (
 	if err := checkExpiry(p.ExpiresIn); err != nil {
 		return nil, err
 	}
-	st, err := s.stageUpload(ctx, p)
+	st, err := s.stageUpload(ctx, p, s.maxBytes())
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (s *Service) Upload(ctx context.Context, c tenant.Caller, p UploadParams) (
 
 // CreateOutput stores a file made in a container, for the owner of that container. Names are made to fit.
 func (s *Service) CreateOutput(ctx context.Context, o tenant.Owner, p OutputParams) (*File, error) {
-	st, err := s.stage(ctx, outputName(p.Filename), "", p.Body)
+	st, err := s.stage(ctx, outputName(p.Filename), "", p.Body, s.maxBytes())
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ type staged struct {
 }
 
 // stageUpload checks name and type before a byte is stored.
-func (s *Service) stageUpload(ctx context.Context, p UploadParams) (*staged, error) {
+func (s *Service) stageUpload(ctx context.Context, p UploadParams, limit int64) (*staged, error) {
 	name, err := cleanName(p.Filename)
 	if err != nil {
 		return nil, err
@@ -51,9 +51,9 @@ func (s *Service) stageUpload(ctx context.Context, p UploadParams) (*staged, err
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.stage(ctx, name, sent, p.Body)
+	st, err := s.stage(ctx, name, sent, p.Body, limit)
 	if errors.Is(err, ErrTooLarge) {
-		return nil, s.tooLarge()
+		return nil, tooLarge(limit)
 	}
 	if err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func (s *Service) stageUpload(ctx context.Context, p UploadParams) (*staged, err
 	return st, nil
 }
 
-func (s *Service) tooLarge() *wire.Error {
-	return wire.TooLarge("file: larger than the limit of %s (%d bytes).", wire.FormatSize(s.maxBytes()), s.maxBytes())
+func tooLarge(limit int64) *wire.Error {
+	return wire.TooLarge("file: larger than the limit of %s (%d bytes).", wire.FormatSize(limit), limit)
 }
 
 func (s *Service) finishUpload(ctx context.Context, c tenant.Caller, st *staged, expiresIn *int64) (*File, error) {
@@ -75,9 +75,9 @@ func (s *Service) finishUpload(ctx context.Context, c tenant.Caller, st *staged,
 	return f, err
 }
 
-// stage puts the bytes into the store.
-func (s *Service) stage(ctx context.Context, name, mimeType string, body io.Reader) (*staged, error) {
-	in := bufio.NewReaderSize(&limitedReader{r: body, left: s.maxBytes(), over: ErrTooLarge}, sniffBytes)
+// stage puts the bytes into the store, at most limit of them.
+func (s *Service) stage(ctx context.Context, name, mimeType string, body io.Reader, limit int64) (*staged, error) {
+	in := bufio.NewReaderSize(&limitedReader{r: body, left: limit, over: ErrTooLarge}, sniffBytes)
 	if mimeType == "" {
 		// An error here comes again at the first read of Put, which reports it.
 		head, _ := in.Peek(sniffBytes)

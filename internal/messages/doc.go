@@ -27,5 +27,6 @@
 // results in history), pending.go (code that waits for results), tools.go and
 // history.go (what the upstream is shown), files.go (uploads and inlined files),
 // loop.go, relay.go (frames), sink.go (the client's end), usage.go,
-// place.go (the container as the loop sees it).
+// place.go (the container as the loop sees it), flow.go (what may be combined),
+// gateway.go (what a user's request is refused for and changed by).
 package messages

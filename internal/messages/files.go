@@ -228,6 +228,9 @@ func (s *Service) count(ctx context.Context, c tenant.Caller, r *request) (*clau
 	if err != nil {
 		return nil, err
 	}
+	if err := s.enter(c, r, e); err != nil {
+		return nil, err
+	}
 	if err := r.check(); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 func flowBench(t *testing.T, scope tenant.Scope, container tenant.Scope) *bench {
 	t.Helper()
 	b := newBench(t, says("end_turn", evText(0, "ok")))
-	b.caller = tenant.Caller{AppID: "app_1", UserID: "u", Scope: scope}
+	b.caller = tenant.Caller{AppID: "app_1", AppProven: true, UserID: "u", Scope: scope}
 	b.boxes.owner = &tenant.Owner{AppID: "app_1", UserID: "u", Scope: container}
 	own := tenant.Owner{AppID: "app_1", UserID: "u", Scope: tenant.ScopeUser}
 	gone := time.Now()

@@ -261,7 +261,7 @@ func newBench(t *testing.T, answers ...answer) *bench {
 	b := &boxes{owner: &tenant.Owner{AppID: "app_1", Scope: tenant.ScopeUser}}
 	return &bench{
 		Service: &Service{Upstreams: set, places: b, store: shelf{}, PingEvery: time.Hour}, model: m, boxes: b,
-		caller: tenant.Caller{AppID: "app_1", Scope: tenant.ScopeUser},
+		caller: tenant.Caller{AppID: "app_1", AppProven: true, Scope: tenant.ScopeUser},
 	}
 }
 

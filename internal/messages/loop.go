@@ -35,6 +35,9 @@ func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, to re
 	if err != nil {
 		return err
 	}
+	if err := s.enter(c, r, e); err != nil {
+		return err
+	}
 	if err := r.check(); err != nil {
 		return err
 	}

@@ -25,6 +25,9 @@ type Service struct {
 	Containers *container.Service
 	Upstreams  *upstream.Set
 
+	// UserKey makes the code under which the upstream knows a user.
+	UserKey []byte
+
 	Parked        codeexec.Parked  // code that waits for the client
 	Library       codeexec.Library // what the root file system offers; told to the model
 	Limits        codeexec.Limits  // zero = codeexec.DefaultLimits

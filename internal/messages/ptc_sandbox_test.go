@@ -177,7 +177,7 @@ func TestS59ForeignAnswerIsNotFoundAndTheCallStaysPending(t *testing.T) {
 	k := w.dialog(fencedCell(askOne))
 	m := k.send(t)
 	k.answer(t, m)
-	other := tenant.Caller{AppID: w.env.Caller.AppID, UserID: "v", Scope: tenant.ScopeUser}
+	other := tenant.Caller{AppID: w.env.Caller.AppID, AppProven: true, UserID: "v", Scope: tenant.ScopeUser}
 	for name, c := range map[string]tenant.Caller{"another app": w.env.Other, "another user": other} {
 		if code, e, _ := w.post(t, c, k.body(t)); code != 404 || e.At("error", "message").Str() != "Not found" {
 			t.Errorf("%s: %d %s", name, code, e.Text())

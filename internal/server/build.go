@@ -226,8 +226,12 @@ func (p *parts) openMessages(ctx context.Context, cfg *Config, log *slog.Logger)
 	if err != nil {
 		return err
 	}
+	userKey, err := p.db.Secret(ctx, "user-id", 32)
+	if err != nil {
+		return err
+	}
 	p.messages = &messages.Service{
-		Files: p.files, Containers: p.containers, Upstreams: set, Library: lib,
+		Files: p.files, Containers: p.containers, Upstreams: set, Library: lib, UserKey: userKey,
 		MaxIterations: cfg.Messages.MaxIterations, FirstEvent: cfg.Messages.FirstByte, PingEvery: cfg.Messages.Ping,
 		Limits: codeexec.LimitsFor(p.containers.Limits.Wall), StrictVersion: cfg.StrictAPIVersion, Log: log,
 		Parked: codeexec.Parked{Wait: cfg.Messages.ToolWait, RaiseErrors: cfg.Messages.PTCRaiseErrors},

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
+	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
 // testConfig is a server on a fresh data folder with the scripted model.
@@ -219,4 +221,14 @@ func (r *running) exec(key, id string, body any) execResult {
 		}
 	}
 	return res
+}
+
+// output stores an output file, as the container of that owner would.
+func (r *running) output(o tenant.Owner, name, content string) string {
+	r.t.Helper()
+	f, err := r.parts.files.CreateOutput(r.t.Context(), o, file.OutputParams{Filename: name, Body: strings.NewReader(content), ContainerID: "container_01Made", CallID: "call_1"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(f.ID)
 }

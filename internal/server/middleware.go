@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -41,7 +42,18 @@ func (s *Server) serve(route Route) http.Handler {
 		if err := s.checkDisk(r.Context(), route.Writes); err != nil {
 			return err
 		}
-		return route.Handler(w, r, caller)
+		if route.Kind == everyone {
+			return route.Handler(w, r, caller)
+		}
+		release, told, err := s.parts.tenants.Admit(r.Context(), caller, workOf(route))
+		defer release()
+		maps.Copy(w.Header(), told)
+		if err != nil {
+			return err
+		}
+		err = route.Handler(w, r, caller)
+		s.noteMiss(r, caller, err)
+		return err
 	}))
 }
 
@@ -87,8 +99,12 @@ func (s *Server) fromProxy(r *http.Request) error {
 	return wire.Forbidden("This server is reached through its proxy only.")
 }
 
-// checkVersion applies to the compatible routes only.
+// checkVersion applies to the compatible routes only. Under the gateway's prefix clients send neither version nor beta with
+// files; what they send of betas must have the form of one.
 func (s *Server) checkVersion(r *http.Request) error {
+	if strings.HasPrefix(r.URL.Path, gatewayPrefix) {
+		return wire.CheckBetas(r.Header, nil)
+	}
 	if !strings.HasPrefix(r.URL.Path, "/v1/") {
 		return nil
 	}

@@ -39,6 +39,7 @@ const (
 	formExtra  = 1 << 20 // what a form adds to the file in it
 	everyone   = tenant.KindNone
 	apiKey     = tenant.KindAPIKey
+	either     = tenant.KindAPIKey | tenant.KindUser
 	admin      = tenant.KindAdmin
 	operator   = tenant.KindAdmin | tenant.KindOperator
 	auditor    = tenant.Administration
@@ -52,27 +53,27 @@ func (s *Server) routes() []Route {
 	m, f, t, c := s.parts.messages, s.parts.files, s.parts.tenants, s.parts.containers
 	file := s.cfg.File.MaxBytes
 	const box, app = "/airlock/v1/containers/{id}", "/airlock/v1/apps/{id}"
-	return []Route{
-		{"POST", "/v1/messages", apiKey, jsonBody, true, writesSome, "Create a message", m.Create},
-		{"POST", "/v1/messages/count_tokens", apiKey, jsonBody, false, writesNothing, "Count the tokens of a message", m.CountTokens},
-		{"GET", "/v1/models", apiKey, noBody, false, writesNothing, "List models", m.Models},
-		{"GET", "/v1/models/{id}", apiKey, noBody, false, writesNothing, "Get a model", m.Model},
+	return append([]Route{
+		{"POST", "/v1/messages", either, jsonBody, true, writesSome, "Create a message", m.Create},
+		{"POST", "/v1/messages/count_tokens", either, jsonBody, false, writesNothing, "Count the tokens of a message", m.CountTokens},
+		{"GET", "/v1/models", either, noBody, false, writesNothing, "List models", m.Models},
+		{"GET", "/v1/models/{id}", either, noBody, false, writesNothing, "Get a model", m.Model},
 
-		{"POST", "/v1/files", apiKey, file + formExtra, false, writesBulk, "Upload a file", f.ServeUpload},
-		{"GET", "/v1/files", apiKey, noBody, false, writesNothing, "List files", f.ServeList},
-		{"GET", "/v1/files/{id}", apiKey, noBody, false, writesNothing, "Get the metadata of a file", f.ServeGet},
-		{"GET", "/v1/files/{id}/content", apiKey, noBody, false, writesNothing, "Download a file", f.ServeDownload},
-		{"DELETE", "/v1/files/{id}", apiKey, noBody, false, writesNothing, "Delete a file", f.ServeDelete},
+		{"POST", "/v1/files", either, file + formExtra, false, writesBulk, "Upload a file", f.ServeUpload},
+		{"GET", "/v1/files", either, noBody, false, writesNothing, "List files", f.ServeList},
+		{"GET", "/v1/files/{id}", either, noBody, false, writesNothing, "Get the metadata of a file", f.ServeGet},
+		{"GET", "/v1/files/{id}/content", either, noBody, false, writesNothing, "Download a file", f.ServeDownload},
+		{"DELETE", "/v1/files/{id}", either, noBody, false, writesNothing, "Delete a file", f.ServeDelete},
 
-		{"POST", "/airlock/v1/containers", apiKey, smallBody, true, writesBulk, "Create a container", c.ServeCreate},
-		{"GET", "/airlock/v1/containers", apiKey, noBody, false, writesNothing, "List containers", c.ServeList},
-		{"GET", box, apiKey, noBody, false, writesNothing, "Get a container", c.ServeGet},
-		{"DELETE", box, apiKey, noBody, false, writesNothing, "Delete a container", c.ServeDelete},
-		{"POST", box + "/fork", apiKey, noBody, true, writesBulk, "Create a container with a copy of another's files", c.ServeFork},
-		{"POST", box + "/exec", apiKey, jsonBody, true, writesSome, "Run a command in a container", c.ServeExec},
-		{"GET", box + "/files/{path...}", apiKey, noBody, true, writesNothing, "Read a file of a container, or list a folder", c.ServeGetFile},
-		{"PUT", box + "/files/{path...}", apiKey, file, true, writesSome, "Write a file of a container", c.ServePutFile},
-		{"DELETE", box + "/files/{path...}", apiKey, noBody, true, writesNothing, "Delete a file of a container", c.ServeDeleteFile},
+		{"POST", "/airlock/v1/containers", either, smallBody, true, writesBulk, "Create a container", c.ServeCreate},
+		{"GET", "/airlock/v1/containers", either, noBody, false, writesNothing, "List containers", c.ServeList},
+		{"GET", box, either, noBody, false, writesNothing, "Get a container", c.ServeGet},
+		{"DELETE", box, either, noBody, false, writesNothing, "Delete a container", c.ServeDelete},
+		{"POST", box + "/fork", either, noBody, true, writesBulk, "Create a container with a copy of another's files", c.ServeFork},
+		{"POST", box + "/exec", either, jsonBody, true, writesSome, "Run a command in a container", c.ServeExec},
+		{"GET", box + "/files/{path...}", either, noBody, true, writesNothing, "Read a file of a container, or list a folder", c.ServeGetFile},
+		{"PUT", box + "/files/{path...}", either, file, true, writesSome, "Write a file of a container", c.ServePutFile},
+		{"DELETE", box + "/files/{path...}", either, noBody, true, writesNothing, "Delete a file of a container", c.ServeDeleteFile},
 
 		{"POST", "/airlock/v1/apps", operator, smallBody, false, writesSome, "Create an app", t.ServeCreateApp},
 		{"GET", "/airlock/v1/apps", auditor, noBody, false, writesNothing, "List apps", t.ServeListApps},
@@ -108,7 +109,7 @@ func (s *Server) routes() []Route {
 		{"GET", "/version", everyone, noBody, false, writesNothing, "Which build and which instance this is", s.serveVersion},
 		{"GET", "/airlock/openapi.json", everyone, noBody, false, writesNothing, "This table as OpenAPI", s.serveOpenAPI},
 		{"GET", metricsURL, everyone, noBody, false, writesNothing, "Prometheus metrics", s.serveMetrics},
-	}
+	}, s.gatewayRoutes()...)
 }
 
 // onAdmin reports whether a route answers on the admin address only.

@@ -54,6 +54,7 @@ func Handler(log *slog.Logger, h HandlerFunc) http.Handler {
 		r.Body = body
 		err := call(h, rw, r)
 		finish(log, rw, r, body, err)
+		body.giveUp(r)
 		log.LogAttrs(r.Context(), slog.LevelInfo, "request",
 			slog.String("request_id", id), slog.String("method", r.Method), slog.String("path", r.URL.Path),
 			slog.Int("status", rw.status), slog.Int64("bytes", rw.bytes), slog.Duration("took", time.Since(start)))
@@ -230,9 +231,20 @@ func (b *idleReader) Read(p []byte) (int, error) {
 	}
 	if armed {
 		// The server watches the connection for the client's leaving; an old deadline would look like that.
-		_ = b.rc.SetReadDeadline(time.Time{}) // it worked a moment ago; if the connection is gone Read says so
+		var until time.Time
+		if b.done && !b.whole {
+			until = time.Now() // net/http would wait for the rest, for ever, to use the connection again
+		}
+		_ = b.rc.SetReadDeadline(until) // it worked a moment ago; if the connection is gone Read says so
 	}
 	return n, err
+}
+
+// giveUp bounds how long net/http reads on, after the answer, for what the client announced and nobody read.
+func (b *idleReader) giveUp(r *http.Request) {
+	if b.body != nil && !b.done && r.ContentLength != 0 {
+		_ = b.rc.SetReadDeadline(time.Now().Add(lingerTime)) // not offered by test recorders, which have no connection
+	}
 }
 
 func (b *idleReader) Close() error {

@@ -100,7 +100,19 @@ func (t *tailReader) Read(p []byte) (int, error) {
 
 func (t *tailReader) closed() bool { return bytes.Contains(t.tail, t.last) }
 
+// maxPartHeader bounds the headers of one part, which are kept in memory.
+const maxPartHeader = 16 << 10
+
 func handPart(raw *multipart.Part, fn func(p *Part) error) error {
+	size := 0
+	for name, values := range raw.Header {
+		for _, v := range values {
+			size += len(name) + len(v)
+		}
+	}
+	if size > maxPartHeader {
+		return Invalid("body: the headers of a part are longer than %s.", FormatSize(maxPartHeader))
+	}
 	values := raw.Header.Values("Content-Disposition")
 	if len(values) != 1 {
 		return Invalid("body: a part has no Content-Disposition: form-data header with a name.")

@@ -154,7 +154,7 @@ func (e *Env) app(t testing.TB, name string) tenant.Caller {
 	t.Helper()
 	app, err := e.Tenants.CreateApp(t.Context(), name)
 	must(t, err)
-	return tenant.Caller{AppID: app.ID, Scope: tenant.ScopeUser}
+	return tenant.Caller{AppID: app.ID, AppProven: true, Scope: tenant.ScopeUser}
 }
 
 // Image finds the smallest root file system of this host: the folder AIRLOCK_TEST_ROOTFS, or min or base of the store.
