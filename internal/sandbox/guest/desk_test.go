@@ -163,15 +163,6 @@ func TestThreat55HostileGuestCannotForgeCalls(t *testing.T) {
 				d.send(part(id, n+1, 0, "{}", false))
 			}
 		}},
-		{"too much at once", false, func(d *double, id uint64) {
-			x := strings.Repeat("x", MaxData-8)
-			for n := range uint64(MaxToolPending) {
-				d.send(part(id, n+1, 0, `{"a":"`+x, true))
-				d.send(part(id, n+1, 0, x, true))
-				d.send(part(id, n+1, 0, x+`"}`, false))
-			}
-			d.conn.Close()
-		}},
 		{"too large a piece", false, func(d *double, id uint64) { d.send(part(id, 1, 0, strings.Repeat("x", MaxData+1), true)) }},
 	}
 	for _, tt := range tests {
@@ -196,6 +187,40 @@ func TestThreat55HostileGuestCannotForgeCalls(t *testing.T) {
 				t.Errorf("got %+v, %v", res, err)
 			}
 		})
+	}
+}
+
+// TestThreat55HostileGuestCannotHoardInputs: within every other limit, and within the window.
+func TestThreat55HostileGuestCannotHoardInputs(t *testing.T) {
+	t.Parallel()
+	c, d := connect(t, Options{})
+	sent := make(chan int, 1)
+	go func() {
+		id, credit, total := d.expect(TypeCell).ID, int64(Window), 0
+		defer func() { d.conn.Close(); sent <- total }()
+		x := strings.Repeat("x", MaxData-8)
+		for n := range uint64(MaxToolPending) {
+			for _, f := range []*Frame{part(id, n+1, 0, `{"a":"`+x, true), part(id, n+1, 0, x, true), part(id, n+1, 0, x+`"}`, false)} {
+				for credit -= f.Cost(); credit < 0; {
+					back, err := d.r.Read()
+					if err != nil {
+						return
+					}
+					credit += back.N
+				}
+				if d.w.Write(f) != nil {
+					return
+				}
+				total += len(f.Payload)
+			}
+		}
+	}()
+	cell := twoTools()
+	if _, err := c.Cell(t.Context(), cell); !errors.Is(err, ErrProtocol) {
+		t.Errorf("got %v", err)
+	}
+	if total := <-sent; total > MaxToolInputs+Window {
+		t.Errorf("%d bytes were taken", total)
 	}
 }
 
