@@ -187,7 +187,7 @@ type LimitSettings struct {
 	UserMessages int `yaml:"user_messages"` // messages of a user in flight
 	AppRequests  int `yaml:"app_requests"`  // requests of an app in a minute
 	UserRequests int `yaml:"user_requests"` // requests of a user in a minute
-	Misses       int `yaml:"misses"`        // answers Not found to one caller in a minute
+	Misses       int `yaml:"misses"`        // answers Not found to one user in a minute
 }
 
 // AuditSettings bound what is kept of refusals and changes.

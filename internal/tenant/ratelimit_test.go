@@ -196,6 +196,14 @@ func TestWhoTriesIDsIsStoppedAtSixtyAMinute(t *testing.T) {
 		if _, _, err := x.admit(other, tenant.WorkRequest); err != nil {
 			t.Error(err)
 		}
+		// The key of an application asks for many users: what some of them lost must not stop the others.
+		owner := tenant.Caller{AppID: "app_1"}
+		for range 61 {
+			x.s.Miss(owner)
+		}
+		if _, _, err := x.admit(owner, tenant.WorkRequest); err != nil {
+			t.Errorf("the app's owner: %v", err)
+		}
 		x.advance(time.Second)
 		if _, _, err := x.admit(c, tenant.WorkRequest); err != nil {
 			t.Error(err)
