@@ -316,6 +316,9 @@ func TestS08SignatureForms(t *testing.T) {
 			"65 bytes, zero first": func(sig []byte) []byte {
 				return append([]byte{0}, sig...)
 			},
+			"65 bytes, zero before s": func(sig []byte) []byte {
+				return append(append(sig[:32:32], 0), sig[32:]...)
+			},
 			"empty":  func([]byte) []byte { return nil },
 			"r is 0": func(sig []byte) []byte { return append(make([]byte, 32), sig[32:]...) },
 			"s is 0": func(sig []byte) []byte { return append(sig[:32:32], make([]byte, 32)...) },
