@@ -449,7 +449,7 @@ func TestEndedExecutionsAreForgotten(t *testing.T) {
 	var last *caller
 	end := func(id string) {
 		last = newCaller(t, asking("x"))
-		last.Parked, last.pad.id = k, id
+		last.Parked, last.id = k, id
 		last.goOn(t, answers(last.start(t), "a"))
 	}
 	end("container_1")
