@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -249,7 +248,8 @@ func (l *Log) List(ctx context.Context, q Query) ([]Entry, string, error) {
 			return nil, "", nil // nothing is stored under such a text
 		}
 	}
-	if err := l.Flush(ctx); err != nil && !errors.Is(err, context.Canceled) && l.Log != nil {
+	// The request may go away; its entries and those of others must not hang on it.
+	if err := l.Flush(context.WithoutCancel(ctx)); err != nil && l.Log != nil {
 		l.Log.WarnContext(ctx, "audit", "error", err)
 	}
 	var after *position

@@ -42,7 +42,8 @@ func insertEntries(ctx context.Context, tx db.Tx, batch []*Entry) error {
 	for len(rows) > 0 {
 		n := min(len(rows), rowsAtOnce)
 		part := rows[:n]
-		if _, err := tx.NewInsert().Model(&part).Exec(ctx); err != nil {
+		// A commit of unknown outcome is made again.
+		if _, err := tx.NewInsert().Model(&part).On("CONFLICT (id) DO NOTHING").Exec(ctx); err != nil {
 			return err
 		}
 		rows = rows[n:]

@@ -98,6 +98,7 @@ func (k *Parked) over(x *execution) {
 	size := x.size()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	x.runner.Functions = nil // its code calls no more, and what inputs are checked with is large
 	if k.byKey[x.key] == x {
 		r := &record{x: x, at: k.now(), bytes: size}
 		r.place = k.ended.PushBack(r)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -104,13 +105,16 @@ func (r *Runner) begin(ctx context.Context, p place, c Call, code string) (*exec
 		return nil, err
 	}
 	known := r.parked()
+	// Nothing of it may hold the request in memory, whose texts are pieces of one body.
+	c = Call{ID: strings.Clone(c.ID), Name: strings.Clone(c.Name)}
 	x := &execution{key: key{p.ID(), c.ID}, owner: p.Owner(), runner: *r, c: c, outputs: id, waits: make(chan struct{}, 1)}
-	x.runner.Lease = nil
-	known.add(x)
+	x.runner.Lease, x.runner.Functions = nil, nil
 	names := make([]string, len(r.Functions))
 	for i, f := range r.Functions {
-		names[i] = f.Name
+		names[i] = strings.Clone(f.Name)
+		x.runner.Functions = append(x.runner.Functions, Function{Name: names[i], check: f.check})
 	}
+	known.add(x)
 	x.run, err = p.Begin(ctx, sandbox.Cell{
 		Code: code, Fresh: r.Version.FreshCells(), Env: map[string]string{"OUTPUT_DIR": dir}, Stdout: &x.out, Stderr: &x.err,
 		Timeout: r.limits().Cell, OutputBytes: outputBytes, Tools: names, Call: x.call,
@@ -127,6 +131,9 @@ func (x *execution) call(ctx context.Context, calls []sandbox.ToolCall) []sandbo
 	g := &group{done: make(chan struct{}), sums: map[string][sha256.Size]byte{}}
 	var refused []sandbox.ToolAnswer
 	for _, c := range calls {
+		if ctx.Err() != nil {
+			return nil
+		}
 		input, why := x.input(c)
 		if why != "" {
 			refused = append(refused, sandbox.ToolAnswer{ID: c.ID, Raise: guest.RaiseTool, Text: why})
@@ -145,7 +152,11 @@ func (x *execution) call(ctx context.Context, calls []sandbox.ToolCall) []sandbo
 	}
 	select {
 	case <-g.done:
-		return append(refused, g.answers...)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		said := append(refused, g.answers...)
+		g.answers = nil // the code has them
+		return said
 	case <-ctx.Done():
 		return nil
 	}
@@ -185,6 +196,11 @@ func (x *execution) await(ctx context.Context, p place, kept bool) (Step, error)
 	for {
 		select {
 		case <-x.run.Done():
+			if kept { // what the code made of answers that nobody can give again must not be lost with the client
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), x.runner.limits().Call)
+				defer cancel()
+			}
 			return x.finish(ctx, p)
 		default:
 		}
@@ -209,14 +225,14 @@ func (x *execution) pause(ctx context.Context, p place, g *group) (Step, error) 
 	x.mu.Unlock()
 	if !fresh {
 		// A server that is killed meanwhile finds out from the row that there were variables.
-		if err := p.NoteREPL(ctx, true); err != nil {
+		if err := p.NoteREPL(context.WithoutCancel(ctx), true); err != nil {
 			x.run.End(err)
 			<-x.run.Done()
 			return Step{}, err
 		}
 	}
 	p.Park(x.run, x.runner.parked().wait(), false, x.due)
-	return Step{Pending: g.uses}, nil
+	return Step{Pending: slices.Clone(g.uses)}, nil
 }
 
 // leave ends the wait of a request that is over, and with it the run, unless that is kept.
@@ -291,6 +307,7 @@ func (x *execution) answer(g *group, answers []Answer) {
 		g.answers = append(g.answers, said)
 	}
 	g.state = groupAnswered
+	g.forgetInputs()
 	close(g.done)
 }
 
@@ -303,7 +320,15 @@ func (x *execution) expire(g *group) {
 		g.answers = append(g.answers, sandbox.ToolAnswer{ID: id, Raise: guest.RaiseTimeout, Text: text})
 	}
 	g.state = groupExpired
+	g.forgetInputs()
 	close(g.done)
+}
+
+// forgetInputs: only a group that is open is shown to the client.
+func (g *group) forgetInputs() {
+	for i := range g.uses {
+		g.uses[i].Input = nil
+	}
 }
 
 func timeoutText(uses []ToolUse, wait time.Duration) string {

@@ -23,6 +23,7 @@ type pad struct {
 	wait   time.Duration
 	due    func(context.Context, place)
 	resume error // what Resume says
+	export func(context.Context) error
 }
 
 type padRun struct {
@@ -38,6 +39,15 @@ func (r *padRun) Result() (sandbox.CellResult, error) { return sandbox.CellResul
 func (r *padRun) End(cause error) { r.cancel(cause) }
 
 func (p *pad) ID() string { return p.id }
+
+func (p *pad) Export(ctx context.Context, id string) ([]string, []string, error) {
+	if p.export != nil {
+		if err := p.export(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	return p.broken.Export(ctx, id)
+}
 
 // Begin runs the function of the test; call makes calls of the tool "ask" with the given texts together, and returns what they
 // return, or "raise: what" for an exception.
@@ -489,6 +499,8 @@ func TestSchemasThatCannotBeChecked(t *testing.T) {
 		"doubling":        {deep, "more than 10000 parts"},
 		"unknown type":    {`{"type":"text"}`, "no JSON schema that can be used"},
 		"pattern":         {`{"properties":{"a":{"pattern":"(?=x)"}}}`, "no JSON schema that can be used"},
+		"many parts":      {`{"enum":[` + strings.Repeat("0,", 10_000) + `0]}`, "more than 10000 parts"},
+		"many references": {`{"allOf":[` + strings.Repeat(`{"$ref":"#z"},`, 200) + `{"$anchor":"z","enum":[` + strings.Repeat("0,", 100) + `0]}]}`, "more than 10000 parts"},
 		"number of bytes": {`{"properties":{"a":{"multipleOf":1e100000}}}`, "out of range"},
 	} {
 		_, err := NewFunction("tools.3", tool(t, "ask", tt.schema))
@@ -565,5 +577,83 @@ func TestFunctionsAreDescribedInOrderBehindEverythingElse(t *testing.T) {
 	}
 	if (Offer{Version: V20250825}).Offers(ToolCell) || (Offer{Version: V20260521}).Caller() != "code_execution_20260120" {
 		t.Error("cells or caller are wrong")
+	}
+}
+
+// The schema is one party's and the input another's; neither may make the server work or remember without bounds.
+func TestInputsThatTakeTooMuchToCheckAreRefused(t *testing.T) {
+	t.Parallel()
+	text := func(n int) string { return `{"q":"` + strings.Repeat("a", n) + `"}` }
+	for name, tt := range map[string]struct{ schema, input, want string }{
+		"a pattern that branches": {`{"properties":{"q":{"pattern":"^(?:a?){900}b$"}}}`, text(1 << 20), "too large to be checked"},
+		"names with a pattern":    {`{"patternProperties":{"^(?:a?){900}b$":{}}}`, text(1 << 20), "too large to be checked"},
+		"many values":             {`{"properties":{"q":{"items":{"type":"string","minLength":1}}}}`, `{"q":[` + strings.Repeat("0,", 300_000) + `0]}`, "too large to be checked"},
+		"every check fails":       {`{"properties":{"q":{"allOf":[` + strings.Repeat(`{"pattern":"^x"},`, 500) + `{}]}}}`, text(4000), "does not match pattern"},
+	} {
+		f, err := NewFunction("tools.0", tool(t, "ask", tt.schema))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		input, err := claude.Parse([]byte(tt.input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.check.check(input); !strings.Contains(got, tt.want) || len(got) > maxComplaint+3 {
+			t.Errorf("%s: %d bytes, %.200q", name, len(got), got)
+		}
+	}
+	f, err := NewFunction("tools.0", tool(t, "ask", `{"properties":{"q":{"type":"string","pattern":"^[a-z]+$"}},"required":["q"],"additionalProperties":false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, err := claude.Parse([]byte(text(1<<20 - 100)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.check.check(input); got != "" {
+		t.Errorf("a long text: %s", got)
+	}
+}
+
+// The client goes away just as the output files are taken. Fails if the end of the code is lost with it: nobody can give the
+// answers again.
+func TestClientThatGoesAwayAtTheEndLosesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCaller(t, asking("x"))
+	s := c.start(t)
+	gone, leave := context.WithCancel(t.Context())
+	c.pad.export = func(ctx context.Context) error {
+		leave()
+		return ctx.Err()
+	}
+	k, err := c.continueIn(c.pad, cellCall, answers(s, "a "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Next(gone); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if got := ended(t, c.goOn(t, answers(s, "a "))); got != "a x" {
+		t.Errorf("the retry gives %q", got)
+	}
+}
+
+// What has ended is remembered for its result; the inputs, answers and schemas of its calls are not.
+func TestEndedExecutionsHoldNeitherInputsNorAnswers(t *testing.T) {
+	t.Parallel()
+	c := newCaller(t, asking("x"))
+	s := c.start(t)
+	x, _ := c.parked().find(key{c.pad.ID(), cellCall.ID}, c.pad.Owner(), nil)
+	c.goOn(t, answers(s, "a "))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.runner.Functions != nil || x.c.Input != nil {
+		t.Errorf("it holds %v and %v", x.runner.Functions, x.c.Input)
+	}
+	for _, g := range x.groups {
+		if g.answers != nil || g.uses[0].Input != nil {
+			t.Errorf("a group holds %v and %v", g.answers, g.uses)
+		}
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp/syntax"
 	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
 	"github.com/airlock-sandbox/airlock/internal/wire"
@@ -16,10 +18,13 @@ import (
 
 // Bounds on the work of checking inputs: the schema is the application's, the input comes from code that nobody trusts.
 const (
-	// maxSchema is how many nodes a schema may have when each reference is written out.
+	// maxSchema is how many nodes a schema may have, also when each reference is written out.
 	maxSchema = 10_000
-	// maxChecks is how many nodes of the schema times values of the input are looked at.
-	maxChecks = 50_000_000
+	// maxChecks is how many nodes of the schema times values of the input are looked at; each may fail, and failures take memory.
+	maxChecks = 1_000_000
+	// maxBytes is how many nodes of the schema times bytes of text are looked at, maxSteps the same for the steps of its patterns.
+	maxBytes = 1_000_000_000
+	maxSteps = 30_000_000
 	// maxDigits and maxExponent bound a number: it is compared exactly.
 	maxDigits   = 100
 	maxExponent = 400
@@ -30,7 +35,23 @@ const (
 // inputSchema is a compiled schema.
 type inputSchema struct {
 	schema *jsonschema.Schema
-	nodes  int
+	weight weight
+}
+
+// weight is what a schema, or a part of it, costs to check against.
+type weight struct {
+	nodes int
+	steps int // of its patterns, at each byte of a text
+}
+
+var errTooManyParts = fmt.Errorf("it has more than %d parts when its references are followed", maxSchema)
+
+func (w weight) add(more weight) (weight, error) {
+	w.nodes, w.steps = w.nodes+more.nodes, w.steps+more.steps
+	if w.nodes > maxSchema || w.steps > maxSteps {
+		return w, errTooManyParts
+	}
+	return w, nil
 }
 
 // noFiles refuses every schema outside the request. The library would open files.
@@ -45,11 +66,14 @@ func compileSchema(path string, n *claude.Node) (*inputSchema, error) {
 	if !n.Is(claude.Object) {
 		return nil, wire.Invalid("%s: a JSON schema is required of a tool that code may call.", path)
 	}
-	w := &schemaWalk{root: n, sizes: map[*claude.Node]int{}, open: map[*claude.Node]bool{}}
-	size, err := w.schema(n)
-	if err == nil && size > maxSchema {
-		err = fmt.Errorf("it has more than %d parts when its references are followed", maxSchema)
+	if values(n) > maxSchema {
+		return nil, wire.Invalid("%s: it has more than %d parts.", path, maxSchema)
 	}
+	w := &schemaWalk{
+		root: n, weights: map[*claude.Node]weight{}, open: map[*claude.Node]bool{}, named: map[string]*claude.Node{}, anchors: map[string]*claude.Node{},
+	}
+	w.findAnchors(n)
+	size, err := w.schema(n)
 	if err == nil {
 		err = checkNumbers(n)
 	}
@@ -60,7 +84,7 @@ func compileSchema(path string, n *claude.Node) (*inputSchema, error) {
 	if err != nil {
 		return nil, wire.Invalid("%s: it is no JSON schema that can be used: %s", path, complaint(err))
 	}
-	return &inputSchema{schema: s, nodes: size}, nil
+	return &inputSchema{schema: s, weight: size}, nil
 }
 
 func compile(n *claude.Node) (*jsonschema.Schema, error) {
@@ -88,7 +112,8 @@ func (s *inputSchema) check(input *claude.Node) string {
 	if err := checkNumbers(input); err != nil {
 		return err.Error()
 	}
-	if values(input)*s.nodes > maxChecks {
+	text := len(input.Bytes())
+	if values(input)*s.weight.nodes > maxChecks || text*s.weight.nodes > maxBytes || text*s.weight.steps > maxSteps {
 		return "it is too large to be checked against the tool's input_schema"
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(input.Bytes()))
@@ -99,13 +124,44 @@ func (s *inputSchema) check(input *claude.Node) string {
 	if err == nil {
 		return ""
 	}
-	var wrong []string
-	for i, line := range strings.Split(err.Error(), "\n") {
-		if line = strings.TrimLeft(line, " -"); i > 0 && line != "" {
-			wrong = append(wrong, line)
-		}
+	var failed *jsonschema.ValidationError
+	if !errors.As(err, &failed) {
+		return "it could not be checked"
 	}
+	var wrong []string
+	firstFailures(failed, &wrong)
 	return clipBytes(strings.Join(wrong, "; "), maxComplaint)
+}
+
+// firstFailures collects what is wrong, as much of it as is told: all of it may be gigabytes, because each failure quotes the
+// value.
+func firstFailures(e *jsonschema.ValidationError, wrong *[]string) {
+	size := 0
+	for _, w := range *wrong {
+		size += len(w)
+	}
+	if size >= maxComplaint {
+		return
+	}
+	switch e.ErrorKind.(type) {
+	case *kind.Schema, *kind.Reference, *kind.Group:
+	default:
+		own := *e
+		own.Causes = nil
+		*wrong = append(*wrong, shorten(own.Error()))
+	}
+	for _, cause := range e.Causes {
+		firstFailures(cause, wrong)
+	}
+}
+
+// shorten takes out the middle of one failure: the value stands there, and what is wrong with it at the end.
+func shorten(s string) string {
+	const head, tail = 200, 200
+	if len(s) <= head+tail {
+		return s
+	}
+	return strings.ToValidUTF8(s[:head], "") + "..." + strings.ToValidUTF8(s[len(s)-tail:], "")
 }
 
 func clipBytes(s string, n int) string {
@@ -154,58 +210,66 @@ func checkNumbers(n *claude.Node) error {
 	return nil
 }
 
-// schemaWalk counts the nodes of a schema with its references written out, and refuses circles among them.
+// schemaWalk weighs a schema with its references written out, and refuses circles among them.
 type schemaWalk struct {
-	root  *claude.Node
-	sizes map[*claude.Node]int
-	open  map[*claude.Node]bool
+	root    *claude.Node
+	weights map[*claude.Node]weight
+	open    map[*claude.Node]bool
+	named   map[string]*claude.Node // references that were resolved
+	anchors map[string]*claude.Node
 }
 
 // schema walks one schema. Definitions count where they are referred to.
-func (w *schemaWalk) schema(n *claude.Node) (int, error) {
+func (w *schemaWalk) schema(n *claude.Node) (weight, error) {
 	if !n.Is(claude.Object) {
-		return 1, nil
+		return weight{nodes: 1}, nil
 	}
-	if size, ok := w.sizes[n]; ok {
+	if size, ok := w.weights[n]; ok {
 		return size, nil
 	}
 	if w.open[n] {
-		return 0, errors.New("it refers to itself (Circular $ref detected)")
+		return weight{}, errors.New("it refers to itself (Circular $ref detected)")
 	}
 	w.open[n] = true
 	defer delete(w.open, n)
-	size := 1
+	size := weight{nodes: 1}
 	for _, m := range n.Members {
 		more, err := w.keyword(n, m.Name, m.Value)
 		if err != nil {
-			return 0, err
+			return weight{}, err
 		}
-		size = min(size+more, maxSchema+1)
+		if size, err = size.add(more); err != nil {
+			return weight{}, err
+		}
 	}
-	w.sizes[n] = size
+	w.weights[n] = size
 	return size, nil
 }
 
-func (w *schemaWalk) keyword(holder *claude.Node, name string, v *claude.Node) (int, error) {
+func (w *schemaWalk) keyword(holder *claude.Node, name string, v *claude.Node) (weight, error) {
 	switch name {
 	case "enum", "const", "default", "examples":
-		return values(v), nil
+		return weight{nodes: values(v)}, nil
 	case "$defs", "definitions":
-		return 0, nil
+		return weight{}, nil
 	case "$ref", "$dynamicRef", "$recursiveRef":
 		if !v.Is(claude.String) {
-			return 0, nil // compiling tells
+			return weight{}, nil // compiling tells
 		}
 		target, err := w.resolve(v.Str())
 		if err != nil {
-			return 0, err
+			return weight{}, err
 		}
 		return w.schema(target)
 	case "$id", "id":
 		if holder != w.root && v.Is(claude.String) {
-			return 0, errors.New("$id can stand at its top only")
+			return weight{}, errors.New("$id can stand at its top only")
 		}
-	case "properties", "patternProperties", "dependentSchemas", "dependencies":
+	case "pattern":
+		return weight{nodes: 1, steps: steps(v.Str())}, nil
+	case "patternProperties":
+		return w.patterns(v)
+	case "properties", "dependentSchemas", "dependencies":
 		return w.all(v)
 	}
 	if v.Is(claude.Array) {
@@ -215,26 +279,66 @@ func (w *schemaWalk) keyword(holder *claude.Node, name string, v *claude.Node) (
 }
 
 // all walks the schemas in a list or an object of schemas.
-func (w *schemaWalk) all(v *claude.Node) (int, error) {
+func (w *schemaWalk) all(v *claude.Node) (weight, error) {
 	inside := v.Elems()
 	if v.Is(claude.Object) {
 		for _, m := range v.Members {
 			inside = append(inside, m.Value)
 		}
 	}
-	size := 0
+	var size weight
 	for _, s := range inside {
 		more, err := w.schema(s)
 		if err != nil {
-			return 0, err
+			return weight{}, err
 		}
-		size = min(size+more, maxSchema+1)
+		if size, err = size.add(more); err != nil {
+			return weight{}, err
+		}
 	}
 	return size, nil
 }
 
+func (w *schemaWalk) patterns(v *claude.Node) (weight, error) {
+	size, err := w.all(v)
+	if err != nil || !v.Is(claude.Object) {
+		return size, err
+	}
+	for _, m := range v.Members {
+		if size, err = size.add(weight{steps: steps(m.Name)}); err != nil {
+			return weight{}, err
+		}
+	}
+	return size, nil
+}
+
+// steps is the size of the program that a pattern is compiled to, which is what it may cost at each byte. One that does not
+// compile is for compiling the schema to tell.
+func steps(pattern string) int {
+	re, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return 0
+	}
+	prog, err := syntax.Compile(re.Simplify())
+	if err != nil {
+		return 0
+	}
+	return len(prog.Inst)
+}
+
 // resolve finds what a reference names.
 func (w *schemaWalk) resolve(ref string) (*claude.Node, error) {
+	if n := w.named[ref]; n != nil {
+		return n, nil
+	}
+	n, err := w.find(ref)
+	if err == nil {
+		w.named[ref] = n
+	}
+	return n, err
+}
+
+func (w *schemaWalk) find(ref string) (*claude.Node, error) {
 	pointer, ok := strings.CutPrefix(ref, "#")
 	if !ok {
 		return nil, fmt.Errorf("$ref %s: %w", strconv.Quote(clipBytes(ref, 200)), errOutside)
@@ -244,7 +348,7 @@ func (w *schemaWalk) resolve(ref string) (*claude.Node, error) {
 		return nil, fmt.Errorf("$ref %s names nothing in it", strconv.Quote(clipBytes(ref, 200)))
 	}
 	if pointer != "" && pointer[0] != '/' {
-		if n := anchor(w.root, pointer); n != nil {
+		if n := w.anchors[pointer]; n != nil {
 			return n, nil
 		}
 		return nil, fmt.Errorf("$ref %s names nothing in it", strconv.Quote(clipBytes(ref, 200)))
@@ -267,22 +371,17 @@ func (w *schemaWalk) resolve(ref string) (*claude.Node, error) {
 	return n, nil
 }
 
-// anchor finds the schema with that $anchor, at any depth.
-func anchor(n *claude.Node, name string) *claude.Node {
+// findAnchors notes the schemas that have a name of their own, at any depth; of two with one name the first counts.
+func (w *schemaWalk) findAnchors(n *claude.Node) {
 	if n.Is(claude.Object) {
-		if n.Get("$anchor").Str() == name || n.Get("$dynamicAnchor").Str() == name {
-			return n
-		}
 		for _, m := range n.Members {
-			if found := anchor(m.Value, name); found != nil {
-				return found
+			if name := m.Value.Str(); (m.Name == "$anchor" || m.Name == "$dynamicAnchor") && name != "" && w.anchors[name] == nil {
+				w.anchors[name] = n
 			}
+			w.findAnchors(m.Value)
 		}
 	}
 	for _, it := range n.Elems() {
-		if found := anchor(it, name); found != nil {
-			return found
-		}
+		w.findAnchors(it)
 	}
-	return nil
 }

@@ -313,15 +313,16 @@ func (s *Service) due(ctx context.Context, v *live, r *Run) {
 		<-v.turn // the next pass tries again
 		return
 	}
-	l := &Lease{s: s, c: c, share: func() {}} // of nobody's share: no request waits for it
+	r.mu.Lock()
+	act, caller := r.park.Due, r.lease.caller
+	r.mu.Unlock()
+	// Of nobody's share, because no request waits for it; what it makes belongs to who began it or answered last.
+	l := &Lease{s: s, c: c, caller: caller, share: func() {}}
 	l.ended, l.end = context.WithCancelCause(ctx)
 	l.hold(v)
 	defer l.Release(ctx)
 	work, cancel := l.Context(ctx)
 	defer cancel()
-	r.mu.Lock()
-	act := r.park.Due
-	r.mu.Unlock()
 	act(work, l)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
+	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
@@ -269,6 +270,44 @@ func TestWaitingIsNotAccountedFor(t *testing.T) {
 			if x.Kind == container.KindExec && x.CPU < burnt {
 				t.Errorf("the command used %v", x.CPU)
 			}
+		}
+	})
+}
+
+// Nobody makes a request when code goes on by itself. Fails if what it makes then is the app's, whose keys would read it, and
+// not its user's.
+func TestOutputOfCodeThatGoesOnByItselfIsItsUsers(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		user := e.Caller
+		user.UserID = "idp/u"
+		l, err := e.Acquire(t.Context(), user, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := l.Metered(t.Context(), container.KindCell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, err := l.OutputDir(t.Context(), "call_x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := m.Begin(t.Context(), sandbox.Cell{Code: "open('" + dir + "/f', 'w').write('private')"}, func() {})
+		<-r.Done()
+		made := make(chan []*file.File, 1)
+		l.Park(r, container.Parking{Busy: true, Due: func(ctx context.Context, l *container.Lease) {
+			files, _, err := l.Export(ctx, "call_x")
+			if err != nil {
+				t.Error(err)
+			}
+			made <- files
+		}})
+		l.Release(t.Context())
+		e.SweepParked(t.Context())
+		files := <-made
+		if len(files) != 1 || files[0].Owner.UserID != user.UserID || e.Caller.MayUse(files[0].Owner) || !user.MayUse(files[0].Owner) {
+			t.Errorf("made %+v", files)
 		}
 	})
 }

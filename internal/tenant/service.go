@@ -207,6 +207,20 @@ func (ch AppChange) apply(row *appRow, now int64) error {
 	return nil
 }
 
+// columns are those that the change is about.
+func (ch AppChange) columns() []string {
+	var out []string
+	for column, given := range map[string]bool{
+		"disabled_at": ch.Disabled != nil, "origin": ch.Origin != nil,
+		"require_token_app_binding": ch.RequireTokenBinding != nil, "allowed_models": ch.AllowedModels != nil,
+	} {
+		if given {
+			out = append(out, column)
+		}
+	}
+	return out
+}
+
 // isOrigin: tokens name an application so in aud or azp, compared as text.
 func isOrigin(s string) bool {
 	u, err := url.Parse(s)
@@ -233,7 +247,10 @@ func (s *Service) UpdateApp(ctx context.Context, idOrName string, ch AppChange) 
 				return err
 			}
 		}
-		return updateApp(ctx, tx, row)
+		if columns := ch.columns(); len(columns) > 0 {
+			return updateApp(ctx, tx, row, columns)
+		}
+		return nil
 	})
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, noApp()

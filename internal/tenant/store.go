@@ -119,9 +119,9 @@ func selectApps(ctx context.Context, q db.IDB, after *position, limit int) ([]*a
 	return rows, db.Err(err)
 }
 
-func updateApp(ctx context.Context, tx db.Tx, row *appRow) error {
-	return db.MustChange(tx.NewUpdate().Model(row).
-		Column("disabled_at", "origin", "require_token_app_binding", "allowed_models").WherePK().Exec(ctx))
+// updateApp writes the columns that change and no others: another change that committed meanwhile stays.
+func updateApp(ctx context.Context, tx db.Tx, row *appRow, columns []string) error {
+	return db.MustChange(tx.NewUpdate().Model(row).Column(columns...).WherePK().Exec(ctx))
 }
 
 // lockOldestApp serialises what must see all apps. The oldest app never changes its place.
