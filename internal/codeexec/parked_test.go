@@ -623,7 +623,7 @@ func TestClientThatGoesAwayAtTheEndLosesNothing(t *testing.T) {
 	c := newCaller(t, asking("x"))
 	s := c.start(t)
 	gone, leave := context.WithCancel(t.Context())
-	c.pad.export = func(ctx context.Context) error {
+	c.export = func(ctx context.Context) error {
 		leave()
 		return ctx.Err()
 	}
@@ -644,7 +644,7 @@ func TestEndedExecutionsHoldNeitherInputsNorAnswers(t *testing.T) {
 	t.Parallel()
 	c := newCaller(t, asking("x"))
 	s := c.start(t)
-	x, _ := c.parked().find(key{c.pad.ID(), cellCall.ID}, c.pad.Owner(), nil)
+	x, _ := c.parked().find(key{c.ID(), cellCall.ID}, c.Owner(), nil)
 	c.goOn(t, answers(s, "a "))
 	x.mu.Lock()
 	defer x.mu.Unlock()
