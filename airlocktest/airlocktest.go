@@ -51,6 +51,8 @@ func New(tb testing.TB) *Server {
 	data := tb.TempDir()
 	log := &tail{}
 	cmd := exec.Command(bin, "serve", "--listen", "127.0.0.1:0", "--upstream", "script", "--data", data, "--allow-shared-kernel")
+	// How full the disk of a developer is is no matter of the tests.
+	cmd.Env = append(os.Environ(), "AIRLOCK_DISK_CROWDED_PERCENT=99.8", "AIRLOCK_DISK_FULL_PERCENT=99.9")
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -40,7 +40,7 @@ func startServer(ctx context.Context, binary, dir, rootfs string) (*server, erro
 	images := filepath.Dir(filepath.Dir(rootfs))
 	cmd := exec.CommandContext(ctx, binary, "serve", "--listen", "127.0.0.1:0", "--data", dir, "--upstream", "script")
 	cmd.Env = append(os.Environ(), "AIRLOCK_ROOTFS="+images, "AIRLOCK_SANDBOX_ROOTFS="+filepath.Base(filepath.Dir(rootfs)),
-		"AIRLOCK_SANDBOX_DRIVER=native",
+		"AIRLOCK_SANDBOX_DRIVER=native", "AIRLOCK_DISK_CROWDED_PERCENT=99.8", "AIRLOCK_DISK_FULL_PERCENT=99.9",
 		"AIRLOCK_SANDBOX_POOL="+strconv.Itoa(poolSize), "AIRLOCK_LOG_LEVEL=debug") // for rest
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	out, err := cmd.StdoutPipe()

@@ -103,6 +103,7 @@ func (w *world) settings() []string {
 		"AIRLOCK_SANDBOX_MEMORY_BYTES=536870912", "AIRLOCK_SANDBOX_DISK_BYTES=67108864", "AIRLOCK_SANDBOX_PROCESSES=64",
 		"AIRLOCK_CONTAINER_IDLE_FREEZE=1s", "AIRLOCK_CONTAINER_IDLE_DESTROY=3s", "AIRLOCK_CONTAINER_PACK_AFTER=6s",
 		"AIRLOCK_CONTAINER_SWEEP_EVERY=250ms",
+		"AIRLOCK_DISK_CROWDED_PERCENT=85", "AIRLOCK_DISK_FULL_PERCENT=95", // the chaos fills the disk past both
 		"AIRLOCK_CONTAINER_PER_APP=0", // the machine is to be the limit
 		// Modules that are imported at once: members of the pool are made with what processor time nobody else wants.
 		"AIRLOCK_SANDBOX_PRELOAD=uuid,random,tempfile", "AIRLOCK_SANDBOX_POOL=" + strconv.Itoa(poolSize),

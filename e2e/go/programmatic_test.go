@@ -174,7 +174,7 @@ func serve(t *testing.T, data string, settings ...string) *another {
 	}
 	defer log.Close()
 	a.cmd = exec.Command(server.bin, "serve", "--listen", "127.0.0.1:0", "--upstream", "script", "--data", data)
-	a.cmd.Env = append(append(os.Environ(), "AIRLOCK_SANDBOX_POOL=0"), settings...)
+	a.cmd.Env = append(append(append(os.Environ(), anyDisk...), "AIRLOCK_SANDBOX_POOL=0"), settings...)
 	a.cmd.Stderr = log
 	out, err := a.cmd.StdoutPipe()
 	if err != nil {

@@ -51,14 +51,21 @@ func lockWithin(ctx context.Context, path string, wait time.Duration) (lock io.C
 	return lock, err
 }
 
-// DiskUsed is the share of the file system of dir that is not available any more, 0 to 1.
+// DiskUsed is the share of the file system of dir that is in use, 0 to 1, as df shows it: of what is used and what is still to
+// be had. What the file system keeps back for others is neither.
 func DiskUsed(dir string) (float64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	if st.Blocks == 0 {
-		return 0, nil
+	return shareUsed(st.Blocks, st.Bfree, st.Bavail), nil
+}
+
+// shareUsed takes the three counts of a statfs in blocks.
+func shareUsed(all, free, available uint64) float64 {
+	used := float64(all - free)
+	if used == 0 {
+		return 0
 	}
-	return 1 - float64(st.Bavail)/float64(st.Blocks), nil
+	return used / (used + float64(available))
 }

@@ -69,8 +69,7 @@ func TestDiskGuardLogsEachChangeOnce(t *testing.T) {
 // A server whose disk fills up stops what would fill it further, step by step, and comes back by itself.
 func TestServerOnADiskThatFills(t *testing.T) {
 	t.Parallel()
-	cfg := testConfig(t)
-	cfg.Data = smallDisk(t)
+	cfg := smallDiskConfig(t)
 	s := start(t, cfg)
 	id := s.container(s.key)
 	file, box := s.upload(s.key, "kept.txt", "kept"), "/airlock/v1/containers/"+id
@@ -98,8 +97,7 @@ func TestServerOnADiskThatFills(t *testing.T) {
 // With not one block left, what makes room still works, and nothing is called a fault of the server.
 func TestDeletingWorksOnADiskThatIsFull(t *testing.T) {
 	t.Parallel()
-	cfg := testConfig(t)
-	cfg.Data = smallDisk(t)
+	cfg := smallDiskConfig(t)
 	cfg.Container.SweepEvery = time.Hour // what is not written yet stays so until the deletion
 	s := start(t, cfg)
 	file, live := s.upload(s.key, "kept.txt", "kept"), s.container(s.key)
@@ -139,8 +137,7 @@ func TestWhatIsStillInMemoryHasRoomOnADiskThatIsFull(t *testing.T) {
 	for name, ballast := range map[string]bool{"with ballast": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testConfig(t)
-			cfg.Data = smallDisk(t)
+			cfg := smallDiskConfig(t)
 			cfg.Container.SweepEvery, cfg.Container.IdleDestroy = time.Hour, time.Nanosecond
 			s := start(t, cfg)
 			box := "/airlock/v1/containers/" + s.container(s.key)
@@ -175,8 +172,7 @@ func TestWhatIsStillInMemoryHasRoomOnADiskThatIsFull(t *testing.T) {
 // A command that exits 0 says nothing of what it found lost, so the model gets a note.
 func TestModelIsToldOnceThatFilesCouldNotBeSaved(t *testing.T) {
 	t.Parallel()
-	cfg := testConfig(t)
-	cfg.Data = smallDisk(t)
+	cfg := smallDiskConfig(t)
 	cfg.Container.SweepEvery, cfg.Container.IdleDestroy = time.Hour, time.Nanosecond
 	s := start(t, cfg)
 	id := s.container(s.key)
@@ -315,6 +311,15 @@ func size(t *testing.T, f *os.File) int64 {
 	return info.Size()
 }
 
+// smallDiskConfig is a server whose data folder has a disk of its own, and whose levels are those of every server.
+func smallDiskConfig(t *testing.T) Config {
+	t.Helper()
+	cfg := testConfig(t)
+	cfg.Data = smallDisk(t)
+	cfg.Disk = DefaultConfig().Disk
+	return cfg
+}
+
 // smallDisk is a file system of 128 MiB on a loop device, mounted for the time of the test.
 func smallDisk(t *testing.T) string {
 	t.Helper()
@@ -340,8 +345,7 @@ func smallDisk(t *testing.T) string {
 // for that it says what to do.
 func TestServerStartsOnADiskThatIsFull(t *testing.T) {
 	t.Parallel()
-	cfg := testConfig(t)
-	cfg.Data = smallDisk(t)
+	cfg := smallDiskConfig(t)
 	first, stop := open(t, cfg)
 	first.key = first.newKey("default")
 	id := first.container(first.key)

@@ -32,6 +32,8 @@ func testConfig(t *testing.T) Config {
 	cfg.Sandbox.Inodes = 5000
 	cfg.Sandbox.MemoryBytes = 512 << 20
 	cfg.Sandbox.AllowSharedKernel = true
+	// How full the disk of this machine is is no matter of these tests; those of a full disk bring one.
+	cfg.Disk.CrowdedPercent, cfg.Disk.FullPercent = 99.8, 99.9
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	return cfg
 }

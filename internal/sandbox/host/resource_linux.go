@@ -42,7 +42,8 @@ func probeDisk(ctx context.Context, o Options) Check {
 		return fail(dir+": "+err.Error(), "the data folder cannot be used", "airlock serve --data DIR")
 	}
 	block := uint64(st.Bsize)
-	return nameLargest(ctx, o, judgeDisk(o, dir, int64(st.Blocks*block), int64(st.Bavail*block), int64(st.Files), int64(st.Ffree)))
+	all := st.Blocks - st.Bfree + st.Bavail // as sandbox.DiskUsed counts: without what the file system keeps back
+	return nameLargest(ctx, o, judgeDisk(o, dir, int64(all*block), int64(st.Bavail*block), int64(st.Files), int64(st.Ffree)))
 }
 
 // nameLargest adds to the check of a disk that fills up who fills it.
