@@ -19,6 +19,7 @@ import (
 type options struct {
 	live, cycles, rounds int
 	gvisorLive, idle     int
+	crowd                int
 	out, binary, rootfs  string
 	runsc, drivers       string
 }
@@ -30,6 +31,7 @@ func main() {
 	flag.StringVar(&o.drivers, "drivers", "native,gvisor", "the drivers to measure")
 	flag.StringVar(&o.runsc, "runsc", filepath.Join("bin", "runsc"), "gVisor's program, see make runsc; empty leaves its rows out")
 	flag.IntVar(&o.idle, "idle", 200, "how many workspaces are packed in the row about idle containers; the budget is 100,000")
+	flag.IntVar(&o.crowd, "crowd", 200_000, "how many files of 20,000 users in 50 apps lie on the server that is compared with an empty one")
 	flag.IntVar(&o.cycles, "cycles", 500, "how often a sandbox is made and destroyed in the leak row; the budget is 10,000")
 	flag.IntVar(&o.rounds, "rounds", 30, "how often each interleaved candidate runs")
 	flag.StringVar(&o.out, "out", filepath.Join("bench", "results", "latest.json"), "where the results go")
@@ -63,7 +65,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close(context.WithoutCancel(ctx))) }()
-	var results []result
+	var results, late []result
 	if strings.Contains(o.drivers, "native") {
 		results = sandboxRows(ctx, l, o)
 	}
@@ -73,13 +75,17 @@ func run(ctx context.Context, o options) (err error) {
 			results = append(results, failed("gvisor rows", err))
 		} else {
 			results = append(results, gvisorRows(ctx, g, o)...)
+			if o.binary != "" {
+				late = serverRows(ctx, g, o)
+			}
 			if err := g.close(context.WithoutCancel(ctx)); err != nil {
 				results = append(results, failed("close the gvisor driver", err))
 			}
 		}
 	}
 	if o.binary != "" {
-		results = append(results, serverRows(ctx, l, o)...)
+		results = append(append(results, serverRows(ctx, l, o)...), late...)
+		results = append(results, crowdRows(ctx, l, o)...)
 	}
 	fmt.Fprintf(os.Stdout, "load afterwards %s\n\n", loadAverage())
 	if err := printTable(os.Stdout, results); err != nil {

@@ -21,7 +21,7 @@ examples/go/callable-tool: airlock
 examples/go/download: airlock
 examples/go/keep-sandbox: airlock
 examples/go/upload-and-edit: airlock
-bench: sandbox sandbox/attack sandbox/drivers sandbox/rootfs
+bench: db sandbox sandbox/attack sandbox/drivers sandbox/guest sandbox/rootfs
 bench/soak: server server/servertest
 scripts/rootfs: sandbox/rootfs
 cmd/airlock: claude cmd/airlock/demo sandbox sandbox/attack sandbox/drivers sandbox/host sandbox/rootfs server wire
