@@ -174,6 +174,54 @@ func TestRunAnswersForAToolAtItsTimeLimitAndReturnsAfterIt(t *testing.T) {
 	}
 }
 
+// Tokens of a minute, a turn of ten: eleven steps between whose requests a tool takes 55 seconds. The gateway looks at the
+// time as a server does.
+func TestATurnOfTenMinutesOutlivesTokensOfAMinute(t *testing.T) {
+	t.Parallel()
+	const life, call, calling = time.Minute, 55 * time.Second, 11
+	for name, c := range map[string]struct {
+		source func() airlock.ClientOption
+		passes int // requests that are let in
+	}{
+		"from a function": {func() airlock.ClientOption {
+			return airlock.WithTokenSource(func(context.Context) (string, error) { return time.Now().Add(life).Format(time.RFC3339Nano), nil })
+		}, calling + 1},
+		"one token": {func() airlock.ClientOption { return airlock.WithAuthToken(time.Now().Add(life).Format(time.RFC3339Nano)) }, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start, passed := time.Now(), 0
+			g := &gateway{url: "http://gateway.example"}
+			for n := range calling + 1 {
+				next := says("tool_use", "container_1", calls(fmt.Sprintf("toolu_%d", n), "lookup", `{}`))
+				if n == calling {
+					next = says("end_turn", "container_1", text("Done."))
+				}
+				g.answers = append(g.answers, func(w http.ResponseWriter, got request) {
+					until, err := time.Parse(time.RFC3339Nano, got.header.Get("x-auth-token"))
+					if err != nil || time.Now().After(until) {
+						refuse(http.StatusUnauthorized, "invalid auth token", "")(w, got)
+						return
+					}
+					passed++
+					next(w, got)
+				})
+			}
+			tools := lookup(func(context.Context, json.RawMessage) (string, error) {
+				<-time.After(call)
+				return "ok", nil
+			})
+			client := g.client(t, airlock.WithHTTPClient(inMemory{g}), c.source())
+			steps, err := airlock.Run(t.Context(), client, ask(), tools, airlock.RunOptions{MaxSteps: calling + 1})
+			if passed != c.passes || len(steps) != c.passes || (err == nil) != (passed == calling+1) {
+				t.Errorf("%s: %d requests were let in, want %d; %d steps, %v", name, passed, c.passes, len(steps), err)
+			}
+			if took := time.Since(start); err == nil && took < 10*time.Minute {
+				t.Errorf("the turn took %v", took)
+			}
+		})
+	}
+}
+
 func TestRunGoesOnAfterAPauseAndStopsAtItsLimit(t *testing.T) {
 	t.Parallel()
 	pause := says("pause_turn", "container_1", codeCall)
