@@ -5,8 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
 // fileRoutes are the calls of the files client.
@@ -232,4 +237,53 @@ func TestIdentityInAnotherPlatformsFormIsRefused(t *testing.T) {
 	m.Write([]byte(g.a.id))
 	forged := application{g.a.id, hex.EncodeToString(m.Sum(nil))}
 	g.refused("empty secret", g.call(g.user(g.a, "u").with(forged), "GET", proxy+"/files", nil), 401, "app_identity_invalid")
+}
+
+// pausing is an upstream that does something in the middle of its answer.
+type pausing struct {
+	*recorder
+	pause func()
+}
+
+func (p *pausing) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := p.recorder.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := io.ReadAll(resp.Body)
+	half := len(whole) / 2
+	resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(string(whole[:half])), readerFunc(p.pause), strings.NewReader(string(whole[half:]))))
+	return resp, err
+}
+
+// readerFunc is called when it is read, and has nothing.
+type readerFunc func()
+
+func (f readerFunc) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
+}
+
+func TestS22AStreamOutlivesItsTokenAndNoOtherRequestDoes(t *testing.T) {
+	t.Parallel()
+	up := &pausing{recorder: &recorder{}}
+	g := startGateway(t, func(c *Config) { c.UpstreamTransport = up })
+	u := who{token: g.mint(tenant.NewToken{App: g.a.id, User: "u", TTL: time.Minute}), app: g.a}
+	replays := 0
+	up.pause = func() {
+		g.advance(2 * time.Minute)
+		for _, stream := range []string{"", `,"stream":true`} {
+			replays++
+			if a := g.say(u, message(textBlock, stream)); a.status != 401 || a.failure().Error.Message != "invalid auth token" {
+				t.Errorf("the captured token, used again: %d %s", a.status, a.body)
+			}
+		}
+	}
+	a := g.say(u, message(textBlock, `,"stream":true`))
+	if a.status != 200 || !strings.Contains(a.body, "event: message_stop") || strings.Contains(a.body, "event: error") {
+		t.Errorf("the stream whose token expired: %d %s", a.status, a.body)
+	}
+	if replays != 2 || len(up.requests()) != 1 {
+		t.Errorf("%d replays while it ran, %d requests went to the model", replays, len(up.requests()))
+	}
 }
