@@ -186,7 +186,9 @@ func TestATurnOfTenMinutesOutlivesTokensOfAMinute(t *testing.T) {
 		"from a function": {func() airlock.ClientOption {
 			return airlock.WithTokenSource(func(context.Context) (string, error) { return time.Now().Add(life).Format(time.RFC3339Nano), nil })
 		}, calling + 1},
-		"one token": {func() airlock.ClientOption { return airlock.WithAuthToken(time.Now().Add(life).Format(time.RFC3339Nano)) }, 2},
+		"one token": {func() airlock.ClientOption {
+			return airlock.WithAuthToken(time.Now().Add(life).Format(time.RFC3339Nano))
+		}, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start, passed := time.Now(), 0
