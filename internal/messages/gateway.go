@@ -20,8 +20,8 @@ func (s *Service) enter(c tenant.Caller, r *request, e *upstream.Endpoint) error
 	if !c.AppProven && r.needsApp() {
 		return c.RequireApp()
 	}
-	if !c.MayUseModel(r.Model()) {
-		return wire.Forbidden("model: this app may not use this model.")
+	if err := r.checkModels(c); err != nil {
+		return err
 	}
 	if c.Subject == "" {
 		return nil // an API key acts for the app itself
@@ -142,9 +142,14 @@ func (s *Service) strip(c tenant.Caller, r *request) error {
 	default:
 		return wire.Invalid("metadata: an object is required.")
 	}
+	metadata.Delete("user_id")
 	if !r.counting {
 		metadata.Set("user_id", claude.NewString(s.userID(c)))
+	}
+	if len(metadata.Members) > 0 {
 		root.Set("metadata", metadata)
+	} else {
+		root.Delete("metadata")
 	}
 	r.Root = root
 	return nil

@@ -129,7 +129,12 @@ func (s *Service) RotateIdentity(ctx context.Context, idOrName string, overlap t
 		if err := s.countAsUsed(ctx, tx, app, forever); err != nil {
 			return err
 		}
-		gen, err := newestGeneration(ctx, s.DB, tx, app.ID)
+		// Of two rotations at once the second sees what the first made. The app is locked after countAsUsed, as everywhere:
+		// what asks for another app goes first.
+		if err := lockApp(ctx, s.DB, tx, app.ID); err != nil {
+			return err
+		}
+		gen, err := newestGeneration(ctx, tx, app.ID)
 		if err != nil {
 			return err
 		}
@@ -173,7 +178,7 @@ func (s *Service) AppIdentity(ctx context.Context, idOrName string) (appID, iden
 			return "", "", fmt.Errorf("app identity: %w", err)
 		}
 	}
-	gen, err := newestGeneration(ctx, s.DB, s.DB.Read(), app.ID)
+	gen, err := newestGeneration(ctx, s.DB.Read(), app.ID)
 	if err != nil {
 		return "", "", fmt.Errorf("app identity: %w", err)
 	}

@@ -89,6 +89,11 @@ func (s *Service) tokenIssuer() string {
 // reserveIssuer ties an id to an issuer for good and stores its settings if there are any.
 func (s *Service) reserveIssuer(ctx context.Context, id, issuer, settings string) error {
 	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+		if settings != "" {
+			if err := s.checkTaken(ctx, tx, id, issuer); err != nil {
+				return err
+			}
+		}
 		row := &issuerRow{ID: id, Issuer: issuer, Settings: settings, CreatedAt: s.now().UnixMicro()}
 		if err := insertIssuer(ctx, tx, row); err != nil {
 			return err
@@ -110,6 +115,23 @@ func (s *Service) reserveIssuer(ctx context.Context, id, issuer, settings string
 		return fmt.Errorf("store issuer: %w", err)
 	}
 	return err
+}
+
+// checkTaken refuses an issuer that has another id, also when both are given one at the same moment.
+func (s *Service) checkTaken(ctx context.Context, tx db.Tx, id, issuer string) error {
+	if err := lockOldestApp(ctx, s.DB, tx); err != nil && !errors.Is(err, db.ErrNotFound) {
+		return err
+	}
+	rows, err := selectIssuers(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.Settings != "" && r.Issuer == issuer && r.ID != id {
+			return wire.Conflict("issuer: it is taken already, as %s.", r.ID)
+		}
+	}
+	return nil
 }
 
 // issuerSet gives the issuers, ours among them.

@@ -315,3 +315,62 @@ func TestRefusalsAreAuditedWithTheirReasonAndWithoutSecrets(t *testing.T) {
 		}
 	})
 }
+
+func TestNobodyIsBlockedWhoCannotBeMeant(t *testing.T) {
+	run(t, func(t *testing.T, x *fixture) {
+		x.issuers()
+		x.app("one")
+		rows := func() int {
+			t.Helper()
+			n, err := x.s.DB.Read().NewSelect().Table("users").Count(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(n)
+		}
+		for _, on := range []bool{true, false} {
+			for _, app := range []string{"", "one"} {
+				_, err := x.s.BlockUser(t.Context(), "acme/bob", app, on)
+				if on {
+					wantStatus(t, err, http.StatusBadRequest, "user: there is no issuer acme; configured are airlock, ed, idp, rsa.")
+				} else {
+					wantStatus(t, err, http.StatusNotFound, "There is no such user.")
+				}
+			}
+			_, err := x.s.BlockUser(t.Context(), "idp/bob", "none", on)
+			wantStatus(t, err, http.StatusNotFound, "There is no such app.")
+			_, err = x.s.BlockUser(t.Context(), "user_none", "", on)
+			wantStatus(t, err, http.StatusNotFound, "There is no such user.")
+		}
+		if n := rows(); n != 0 {
+			t.Errorf("%d users are kept", n)
+		}
+		// Nor is anything else set for a user who cannot come.
+		_, err := x.s.SetLimit(t.Context(), "one", tenant.Limit{User: "acme/bob", Messages: 1})
+		wantStatus(t, err, http.StatusBadRequest, "user: there is no issuer acme")
+		_, err = x.s.CreateAppFor(t.Context(), "two", "acme/bob")
+		wantStatus(t, err, http.StatusBadRequest, "owner: there is no issuer acme")
+		// Of a removed issuer a block can still be undone.
+		good := tenant.Issuer{ID: "acme", Issuer: "https://acme.example", Alg: tenant.ES256, Key: publicPEM(t, &theForeign.ec.PublicKey)}
+		if err := x.s.PutIssuer(t.Context(), good); err != nil {
+			t.Fatal(err)
+		}
+		first, err := x.s.BlockUser(t.Context(), "acme/bob", "one", true)
+		if err != nil || first.BlockedAt == nil {
+			t.Fatal(first, err)
+		}
+		x.advance(time.Hour)
+		again, err := x.s.BlockUser(t.Context(), "acme/bob", "one", true)
+		if err != nil || again.ID != first.ID || !again.BlockedAt.Equal(*first.BlockedAt) {
+			t.Errorf("blocked again: %+v, %v", again, err)
+		}
+		if err := x.s.RemoveIssuer(t.Context(), "acme"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if u, err := x.s.BlockUser(t.Context(), "acme/bob", "one", false); err != nil || u.BlockedAt != nil {
+				t.Error(u, err)
+			}
+		}
+	})
+}

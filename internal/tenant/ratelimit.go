@@ -38,6 +38,9 @@ const (
 	busyAgain = 5 * time.Second
 )
 
+// missed is what is counted of answers Not found.
+const missed = "misses"
+
 // counted is who a limit counts for: an app (user "") or a user in it.
 type counted struct{ app, user, what string }
 
@@ -71,34 +74,10 @@ func (s *Service) Admit(_ context.Context, c Caller, w Work) (release func(), h 
 	l := &s.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	none := func() {}
-	user := counted{c.AppID, c.UserID, "misses"}
-	if n := s.Limits.Misses; n > 0 && c.UserID != "" {
-		if st := l.look(user, n, now); st.remaining == 0 {
-			return none, h, wire.RateLimited(st.wait, "Too many requests for things that are not there: %d a minute are let through.", n)
-		}
-	}
-	for _, r := range s.requestLimits(c) {
-		st := l.take(r.who, r.limit, now)
-		tell(h, st)
-		if st.wait > 0 {
-			return none, h, wire.RateLimited(st.wait, "Too many requests: the limit of this %s is %d a minute.", r.who.name(), r.limit)
-		}
-	}
-	if w != WorkMessage {
-		return none, h, nil
-	}
-	var held []counted
-	for _, r := range s.messageLimits(c) {
-		if l.flight[r.who] >= r.limit {
-			l.give(held)
-			return none, h, wire.RateLimited(busyAgain, "Too many messages at once: the limit of this %s is %d.", r.who.name(), r.limit)
-		}
-		if l.flight == nil {
-			l.flight = map[counted]int{}
-		}
-		l.flight[r.who]++
-		held = append(held, r.who)
+	held, err := s.hold(c, w, h, now)
+	if err != nil {
+		l.give(held)
+		return func() {}, h, err
 	}
 	var once sync.Once
 	return func() {
@@ -110,14 +89,50 @@ func (s *Service) Admit(_ context.Context, c Caller, w Work) (release func(), h 
 	}, h, nil
 }
 
-// Miss counts an answer Not found against a user who tries ids.
+// hold asks every limit and gives what the request holds of them until it ends, with an error too.
+func (s *Service) hold(c Caller, w Work, h http.Header, now time.Time) (held []counted, err error) {
+	l := &s.limiter
+	if n := s.Limits.Misses; n > 0 && c.UserID != "" {
+		// Each request may turn out to be a miss, so it holds one until that is known: many at once get no further than
+		// one after the other.
+		user := counted{c.AppID, c.UserID, missed}
+		st := l.look(user, n, now)
+		switch {
+		case st.remaining == 0:
+			return nil, wire.RateLimited(st.wait, "Too many requests for things that are not there: %d a minute are let through.", n)
+		case l.flight[user] >= st.remaining:
+			return nil, wire.RateLimited(time.Second, "Too many requests of this user at once: %d are under way.", l.flight[user])
+		}
+		held = l.hold(held, user)
+	}
+	for _, r := range s.requestLimits(c) {
+		st := l.take(r.who, r.limit, now)
+		tell(h, st)
+		if st.wait > 0 {
+			return held, wire.RateLimited(st.wait, "Too many requests: the limit of this %s is %d a minute.", r.who.name(), r.limit)
+		}
+	}
+	if w != WorkMessage {
+		return held, nil
+	}
+	for _, r := range s.messageLimits(c) {
+		if l.flight[r.who] >= r.limit {
+			return held, wire.RateLimited(busyAgain, "Too many messages at once: the limit of this %s is %d.", r.who.name(), r.limit)
+		}
+		held = l.hold(held, r.who)
+	}
+	return held, nil
+}
+
+// Miss counts an answer Not found against a user who tries ids. It is called before the request's release: until then
+// the request holds one already.
 func (s *Service) Miss(c Caller) {
 	if s.Limits.Misses <= 0 || c.UserID == "" {
 		return
 	}
 	s.limiter.mu.Lock()
 	defer s.limiter.mu.Unlock()
-	s.limiter.take(counted{c.AppID, c.UserID, "misses"}, s.Limits.Misses, s.now())
+	s.limiter.take(counted{c.AppID, c.UserID, missed}, s.Limits.Misses, s.now())
 }
 
 type bound struct {
@@ -157,6 +172,14 @@ func (k counted) name() string {
 		return "app"
 	}
 	return "user"
+}
+
+func (l *limiter) hold(held []counted, k counted) []counted {
+	if l.flight == nil {
+		l.flight = map[counted]int{}
+	}
+	l.flight[k]++
+	return append(held, k)
 }
 
 func (l *limiter) give(held []counted) {
@@ -259,6 +282,11 @@ func (s *Service) SetLimit(ctx context.Context, app string, l Limit) (*Limit, er
 	var err error
 	if l.AppID, l.User, err = s.limited(ctx, app, l.User); err != nil {
 		return nil, err
+	}
+	if issuer, _, ok := strings.Cut(l.User, "/"); ok {
+		if err := s.checkIssuer(ctx, "user", issuer); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.DB.RunTx(ctx, putLimit(&l)); err != nil {
 		return nil, fmt.Errorf("set limit: %w", err)

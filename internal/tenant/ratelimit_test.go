@@ -184,10 +184,12 @@ func TestWhoTriesIDsIsStoppedAtSixtyAMinute(t *testing.T) {
 		x.s.Limits.Misses = 60
 		c, other := tenant.Caller{AppID: "app_1", UserID: "idp/u"}, tenant.Caller{AppID: "app_1", UserID: "idp/v"}
 		for i := range 60 {
-			if _, _, err := x.admit(c, tenant.WorkRequest); err != nil {
+			release, _, err := x.admit(c, tenant.WorkRequest)
+			if err != nil {
 				t.Fatalf("request %d: %v", i, err)
 			}
 			x.s.Miss(c)
+			release()
 		}
 		_, _, err := x.admit(c, tenant.WorkRequest)
 		if got := wait(t, err); got != time.Second {
@@ -207,6 +209,76 @@ func TestWhoTriesIDsIsStoppedAtSixtyAMinute(t *testing.T) {
 		x.advance(time.Second)
 		if _, _, err := x.admit(c, tenant.WorkRequest); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+func TestManyAtOnceTryNoMoreIDsThanOneAfterTheOther(t *testing.T) {
+	runOnce(t, func(t *testing.T, x *fixture) {
+		x.s.Limits.Misses = 60
+		c := tenant.Caller{AppID: "app_1", UserID: "idp/u"}
+		let := func(tries int) (releases []func()) {
+			for range tries {
+				release, _, err := x.admit(c, tenant.WorkRequest)
+				if err == nil {
+					releases = append(releases, release)
+					continue
+				}
+				if got := wait(t, err); got < time.Second {
+					t.Errorf("wait %s", got)
+				}
+				release()
+			}
+			return releases
+		}
+		first := let(200)
+		if len(first) != 60 {
+			t.Fatalf("%d of 200 at once are let in, want 60", len(first))
+		}
+		for i, release := range first {
+			if i < 20 {
+				x.s.Miss(c)
+			}
+			release()
+			release() // once is enough
+		}
+		// What was found gives its place back: 40 of the minute's 60 are left.
+		second := let(200)
+		if len(second) != 40 {
+			t.Errorf("%d are let in after 20 misses, want 40", len(second))
+		}
+		for _, release := range second {
+			x.s.Miss(c)
+			release()
+		}
+		if n := len(let(10)); n != 0 {
+			t.Errorf("%d are let in after 60 misses", n)
+		}
+		x.advance(time.Second)
+		if n := len(let(10)); n != 1 {
+			t.Errorf("%d are let in a second later, want 1", n)
+		}
+	})
+}
+
+func TestWhoIsRefusedHoldsNothing(t *testing.T) {
+	runOnce(t, func(t *testing.T, x *fixture) {
+		x.s.Limits = tenant.RateLimits{Misses: 2, UserRequests: 1, UserMessages: 1, AppMessages: 1}
+		c, v := tenant.Caller{AppID: "app_1", UserID: "idp/u"}, tenant.Caller{AppID: "app_1", UserID: "idp/v"}
+		release, _, err := x.admit(c, tenant.WorkMessage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 { // by the requests, and by the app's messages after the user's were counted
+			_, _, err := x.admit(c, tenant.WorkMessage)
+			wait(t, err)
+			x.advance(time.Minute)
+			_, _, err = x.admit(v, tenant.WorkMessage)
+			wait(t, err)
+		}
+		release()
+		if _, flying := x.s.Remembered(); flying != 0 {
+			t.Errorf("%d are still held", flying)
 		}
 	})
 }

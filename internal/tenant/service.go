@@ -100,6 +100,9 @@ func (s *Service) CreateAppFor(ctx context.Context, name, owner string) (*App, e
 		if row.OwnerIssuer, row.OwnerSub, err = splitUser(owner); err != nil {
 			return nil, wire.Invalid("owner: expected a subject, or the id of an issuer, '/' and a subject.")
 		}
+		if err := s.checkIssuer(ctx, "owner", row.OwnerIssuer); err != nil {
+			return nil, err
+		}
 	}
 	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
 		if err := insertApp(ctx, tx, row); err != nil {
@@ -235,7 +238,7 @@ func (s *Service) UpdateApp(ctx context.Context, idOrName string, ch AppChange) 
 	var row *appRow
 	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 		var err error
-		if row, err = selectApp(ctx, tx, idOrName); err != nil {
+		if row, err = s.appForChange(ctx, tx, idOrName, ch); err != nil {
 			return err
 		}
 		was := row.DisabledAt != nil
@@ -259,6 +262,24 @@ func (s *Service) UpdateApp(ctx context.Context, idOrName string, ch AppChange) 
 		return nil, fmt.Errorf("update app: %w", err)
 	}
 	return row.app(), nil
+}
+
+// appForChange gives an app as no other change is making it different meanwhile.
+func (s *Service) appForChange(ctx context.Context, tx db.Tx, idOrName string, ch AppChange) (*appRow, error) {
+	if ch.Disabled != nil && !*ch.Disabled {
+		// It may become the second app in use; see checkSecondApp, whose lock comes before that of any app.
+		if err := lockOldestApp(ctx, s.DB, tx); err != nil {
+			return nil, err
+		}
+	}
+	row, err := selectApp(ctx, tx, idOrName)
+	if err != nil {
+		return nil, err
+	}
+	if err := lockApp(ctx, s.DB, tx, row.ID); err != nil {
+		return nil, err
+	}
+	return selectApp(ctx, tx, row.ID)
 }
 
 // ListApps gives apps, newest first, and the cursor of the next page or "".

@@ -166,6 +166,10 @@ func (s *Service) RotateSigningKey(ctx context.Context, overlap time.Duration) (
 		return nil, err
 	}
 	err = s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
+		// Of two rotations at once the second ends the key of the first too.
+		if err := lockOldestApp(ctx, s.DB, tx); err != nil && !errors.Is(err, db.ErrNotFound) {
+			return err
+		}
 		if err := endSigningKeys(ctx, tx, now.Add(overlap).UnixMicro()); err != nil {
 			return err
 		}

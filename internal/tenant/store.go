@@ -130,6 +130,12 @@ func lockOldestApp(ctx context.Context, d *db.DB, tx db.Tx) error {
 	return db.Err(d.ForUpdate(tx.NewSelect().Table("apps").Column("id").Order("created_at", "id").Limit(1)).Scan(ctx, &id))
 }
 
+// lockApp serialises what is read of one app and then written. Who needs lockOldestApp too takes that first.
+func lockApp(ctx context.Context, d *db.DB, tx db.Tx, id string) error {
+	var locked string
+	return db.Err(d.ForUpdate(tx.NewSelect().Table("apps").Column("id").Where("id = ?", id)).Scan(ctx, &locked))
+}
+
 // countUsedApps counts, of the apps that are not disabled and have a live key or a token, the named one and the others.
 func countUsedApps(ctx context.Context, q db.IDB, app string, now int64) (own, others int, err error) {
 	var ids []string

@@ -58,14 +58,10 @@ func insertGeneration(ctx context.Context, tx db.Tx, row *generationRow) error {
 	return err
 }
 
-// newestGeneration locks the generations of an app, where tx is a transaction.
-func newestGeneration(ctx context.Context, d *db.DB, q db.IDB, appID string) (int64, error) {
+func newestGeneration(ctx context.Context, q db.IDB, appID string) (int64, error) {
 	var gen int64
-	sel := q.NewSelect().Model((*generationRow)(nil)).Column("gen").Where("app_id = ?", appID).Order("gen DESC").Limit(1)
-	if _, ok := q.(db.Tx); ok {
-		sel = d.ForUpdate(sel)
-	}
-	return gen, db.Err(sel.Scan(ctx, &gen))
+	err := q.NewSelect().Model((*generationRow)(nil)).Column("gen").Where("app_id = ?", appID).Order("gen DESC").Limit(1).Scan(ctx, &gen)
+	return gen, db.Err(err)
 }
 
 func endGenerations(ctx context.Context, tx db.Tx, appID string, at int64) error {

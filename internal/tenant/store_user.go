@@ -63,8 +63,25 @@ func selectUser(ctx context.Context, q db.IDB, f userFilter) (*userRow, error) {
 	return row, db.Err(sel.Scan(ctx))
 }
 
-func updateBlocked(ctx context.Context, tx db.Tx, row *userRow) error {
-	return db.MustChange(tx.NewUpdate().Model(row).Column("blocked_at").WherePK().Exec(ctx))
+// insertBlocked blocks a user wherever the row comes from. Who is blocked already stays so since then.
+func insertBlocked(ctx context.Context, tx db.Tx, row *userRow) error {
+	_, err := tx.NewInsert().Model(row).On("CONFLICT (app_id, issuer, sub) DO UPDATE").
+		Set("blocked_at = COALESCE(u.blocked_at, EXCLUDED.blocked_at)").Exec(ctx)
+	return err
+}
+
+func blockUser(ctx context.Context, tx db.Tx, id string, now int64) error {
+	return db.MustChange(tx.NewUpdate().Model((*userRow)(nil)).Set("blocked_at = COALESCE(blocked_at, ?)", now).Where("id = ?", id).Exec(ctx))
+}
+
+func unblockUser(ctx context.Context, tx db.Tx, f userFilter) error {
+	up := tx.NewUpdate().Model((*userRow)(nil)).Set("blocked_at = NULL")
+	if f.id != "" {
+		up = up.Where("id = ?", f.id)
+	} else {
+		up = up.Where("app_id = ? AND issuer = ? AND sub = ?", f.appID, f.issuer, f.sub)
+	}
+	return db.MustChange(up.Exec(ctx))
 }
 
 type limitRow struct {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,38 +124,59 @@ func (s *Service) findUser(ctx context.Context, user, app string) (f userFilter,
 }
 
 // BlockUser refuses a user's tokens from the next request on, or lets them in again. Without an app it is the subject in
-// every app, also in those where it was never seen.
+// every app, also in those where it was never seen. To block a user of an issuer that is not configured is a 400: it would
+// block nobody.
 func (s *Service) BlockUser(ctx context.Context, user, app string, blocked bool) (*User, error) {
 	f, err := s.findUser(ctx, user, app)
 	if err != nil {
 		return nil, err
 	}
+	if blocked && f.id == "" {
+		if err := s.checkIssuer(ctx, "user", f.issuer); err != nil {
+			return nil, err
+		}
+	}
 	now := s.now().UnixMicro()
 	var row *userRow
 	err = s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
-		if f.id == "" {
-			seen := &userRow{ID: wire.NewID("user"), AppID: f.appID, Issuer: f.issuer, Sub: f.sub, FirstSeen: now}
-			if err := insertUser(ctx, tx, seen); err != nil {
-				return err
-			}
+		var err error
+		switch {
+		case !blocked:
+			err = unblockUser(ctx, tx, f)
+		case f.id != "":
+			err = blockUser(ctx, tx, f.id, now)
+		default:
+			err = insertBlocked(ctx, tx, &userRow{
+				ID: wire.NewID("user"), AppID: f.appID, Issuer: f.issuer, Sub: f.sub, FirstSeen: now, BlockedAt: &now,
+			})
 		}
-		if row, err = selectUser(ctx, tx, f); err != nil {
+		if err != nil {
 			return err
 		}
-		if (row.BlockedAt != nil) == blocked {
-			return nil
-		}
-		row.BlockedAt = nil
-		if blocked {
-			row.BlockedAt = &now
-		}
-		return updateBlocked(ctx, tx, row)
+		row, err = selectUser(ctx, tx, f)
+		return err
 	})
-	if errors.Is(err, db.ErrNotFound) {
+	if errors.Is(err, db.ErrNotFound) || errors.Is(err, db.ErrStale) {
 		return nil, noUser()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("block user: %w", err)
 	}
 	return row.user(), nil
+}
+
+// checkIssuer refuses the id of an issuer whose tokens are not taken, and names those that are.
+func (s *Service) checkIssuer(ctx context.Context, path, id string) error {
+	set, err := s.issuerSet(ctx)
+	if err == nil && set.byID[id] == nil {
+		s.issuers.forget() // it may have been added through another server a moment ago
+		set, err = s.issuerSet(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if set.byID[id] != nil {
+		return nil
+	}
+	return wire.Invalid("%s: there is no issuer %s; configured are %s.", path, id, strings.Join(slices.Sorted(maps.Keys(set.byID)), ", "))
 }
