@@ -209,8 +209,10 @@ type verified struct {
 	origin string
 	// binds: the claim app_id stands for the app.
 	binds bool
-	// tokenID is under what the token would be revoked.
-	tokenID string
+	// tokenID is under what the token would be revoked, sourceID what it was exchanged from.
+	tokenID, sourceID string
+	// ownKID is the key of ours that signed it.
+	ownKID string
 }
 
 // verify checks everything about a token that needs no app.
@@ -231,7 +233,11 @@ func (s *Service) verify(ctx context.Context, compact string) (verified, error) 
 		return verified{}, err
 	}
 	out := verified{claims: t.claims, origin: v.ID, binds: v.BindsApps || v.ID == OwnIssuer, tokenID: tokenID(v.ID, t)}
+	if v.ID == OwnIssuer {
+		out.ownKID = t.kid
+	}
 	if v.ID == OwnIssuer && t.claims.origin != "" {
+		out.sourceID = t.claims.source
 		// A token of ours for another issuer's subject is worth nothing once that issuer is not trusted any more.
 		if set.byID[t.claims.origin] == nil {
 			return verified{}, refusal("unknown issuer of origin")
@@ -306,7 +312,7 @@ func (s *Service) onGateway(r *http.Request, v verified) (Caller, error) {
 func (s *Service) stand(r *http.Request, v verified, p pair, gen int64) (Caller, error) {
 	ctx := r.Context()
 	st, err := selectStanding(ctx, s.DB.Read(), question{
-		appID: p.appID, issuer: v.origin, sub: v.subject, tokenID: v.tokenID, gen: gen, now: s.now().UnixMicro(),
+		appID: p.appID, gen: gen, verified: v, now: s.now().UnixMicro(),
 	})
 	if err != nil {
 		return Caller{}, err
@@ -343,6 +349,8 @@ func (st *standing) refuse(v verified, p pair, gen int64) *denial {
 		return deniedIdentity("the identity token was rotated")
 	case st.Revoked > 0:
 		return deniedToken("token is revoked")
+	case v.ownKID != "" && st.Signing == 0:
+		return deniedToken("no such key of ours") // ended by another server, whose word this one has not read yet
 	case p.complete && *st.RequireBinding && !boundTo(v, p.appID, *st.Origin):
 		return deniedToken("token is not bound to the app")
 	case st.DisabledAt != nil:

@@ -25,6 +25,8 @@ const (
 	OwnIssuer = "airlock"
 	// originClaim names, in a token of ours, the issuer whose subject it is for.
 	originClaim = "airlock_issuer"
+	// sourceClaim says, in a token of ours that was exchanged, under what the token before would be revoked.
+	sourceClaim = "airlock_source"
 
 	minRSABits = 2048
 )

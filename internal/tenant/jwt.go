@@ -52,10 +52,10 @@ type token struct {
 
 // claims are those members of a payload that count here. "" is absent.
 type claims struct {
-	issuer, subject, id, appID, scope, azp, origin string
-	audience                                       []string
-	expires                                        int64
-	notBefore, issuedAt                            *int64
+	issuer, subject, id, appID, scope, azp, origin, source string
+	audience                                               []string
+	expires                                                int64
+	notBefore, issuedAt                                    *int64
 }
 
 // parseToken takes a compact token apart. It is strict where parsers differ: three segments of unpadded base64url without
@@ -136,7 +136,7 @@ func (c *claims) read(b []byte) error {
 		return err
 	}
 	for name, into := range map[string]*string{
-		"iss": &c.issuer, "sub": &c.subject, "jti": &c.id, "app_id": &c.appID, "scope": &c.scope, "azp": &c.azp, originClaim: &c.origin,
+		"iss": &c.issuer, "sub": &c.subject, "jti": &c.id, "app_id": &c.appID, "scope": &c.scope, "azp": &c.azp, originClaim: &c.origin, sourceClaim: &c.source,
 	} {
 		if err := readText(m, name, into); err != nil {
 			return err

@@ -23,7 +23,8 @@ import (
 const (
 	// signingFresh is how long the keys are used as they were read: another server on the database may have rotated them.
 	signingFresh = time.Minute
-	// signingBetween bounds how often an unknown kid has them read again.
+	// signingBetween bounds how often an unknown kid has them read again: who sends one unknown kid after the other causes
+	// one query in that time.
 	signingBetween = time.Second
 	// DefaultSigningOverlap is how long a key that signs no more still verifies, if nothing else is asked for.
 	DefaultSigningOverlap = 30 * 24 * time.Hour
@@ -43,16 +44,23 @@ type signing struct {
 	mu   sync.Mutex
 	set  []signingKey
 	read time.Time
+	// tried is when an unknown kid had the keys read last.
+	tried time.Time
 }
 
-// current gives the keys that still count, newest first. An unknown kid may be that of a key made elsewhere.
-func (g *signing) current(ctx context.Context, kid string) ([]signingKey, error) {
+// current gives the keys that still count, newest first. An unknown kid may be that of a key that another server on the
+// database made a moment ago. With fresh they are read in any case.
+func (g *signing) current(ctx context.Context, kid string, fresh bool) ([]signingKey, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.s.now()
 	age := now.Sub(g.read)
-	unknown := kid != "" && !hasKid(g.set, kid)
-	if g.read.IsZero() || age >= signingFresh || age < 0 || (unknown && age >= signingBetween) {
+	if kid != "" && !g.read.IsZero() && !hasKid(g.set, kid) {
+		if since := now.Sub(g.tried); g.tried.IsZero() || since >= signingBetween || since < 0 {
+			fresh, g.tried = true, now
+		}
+	}
+	if fresh || g.read.IsZero() || age >= signingFresh || age < 0 {
 		set, err := g.load(ctx)
 		if err != nil {
 			return nil, err
@@ -78,7 +86,7 @@ func hasKid(set []signingKey, kid string) bool {
 }
 
 func (g *signing) keys(ctx context.Context, kid string, hasKid bool) ([]crypto.PublicKey, error) {
-	set, err := g.current(ctx, kid)
+	set, err := g.current(ctx, kid, false)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +199,8 @@ func (s *Service) signingOverlap() time.Duration {
 
 // sign makes a token of claims with the newest key.
 func (g *signing) sign(ctx context.Context, claims map[string]any) (string, error) {
-	set, err := g.current(ctx, "")
+	// A key that another server has ended signs nothing any more.
+	set, err := g.current(ctx, "", true)
 	if err != nil {
 		return "", err
 	}
@@ -221,7 +230,7 @@ func (g *signing) sign(ctx context.Context, claims map[string]any) (string, erro
 
 // PublicKeys are our keys that still verify, as members of a JWK set, and the PEM text of the one that signs.
 func (s *Service) PublicKeys(ctx context.Context) (set []map[string]string, active string, err error) {
-	keys, err := s.own().current(ctx, "")
+	keys, err := s.own().current(ctx, "", false)
 	if err != nil {
 		return nil, "", err
 	}

@@ -82,7 +82,8 @@ type standing struct {
 	Generations    int     `bun:"generations"` // of the asked one that counts
 	Seen           int     `bun:"seen"`
 	Blocked        int     `bun:"blocked"`
-	Revoked        int     `bun:"revoked"`
+	Revoked        int     `bun:"revoked"` // the token, or what it was exchanged from
+	Signing        int     `bun:"signing"` // the key of ours that signed it still counts
 	limitColumns
 }
 
@@ -96,9 +97,10 @@ type limitColumns struct {
 
 // question is what a standing is asked for.
 type question struct {
-	appID, issuer, sub, tokenID string
-	gen                         int64
-	now                         int64
+	verified
+	appID string
+	gen   int64
+	now   int64
 }
 
 const standingQuery = `
@@ -106,7 +108,8 @@ SELECT a.id AS app_id, a.owner_issuer, a.owner_sub, a.require_token_app_binding 
   (SELECT COUNT(*) FROM app_identities g WHERE g.app_id = ?0 AND g.gen = ?1 AND (g.ends_at IS NULL OR g.ends_at > ?2)) AS generations,
   (SELECT COUNT(*) FROM users u WHERE u.app_id = ?0 AND u.issuer = ?3 AND u.sub = ?4) AS seen,
   (SELECT COUNT(*) FROM users u WHERE u.app_id IN (?0, '') AND u.issuer = ?3 AND u.sub = ?4 AND u.blocked_at IS NOT NULL) AS blocked,
-  (SELECT COUNT(*) FROM revoked_tokens t WHERE t.id = ?5) AS revoked,
+  (SELECT COUNT(*) FROM revoked_tokens t WHERE t.id IN (?5, ?7)) AS revoked,
+  (SELECT COUNT(*) FROM signing_keys s WHERE s.kid = ?8 AND (s.ends_at IS NULL OR s.ends_at > ?2)) AS signing,
   la.messages AS app_messages, la.requests AS app_requests, lu.messages AS user_messages, lu.requests AS user_requests
 FROM (SELECT 1 AS one) o
 LEFT JOIN apps a ON a.id = ?0
@@ -115,7 +118,8 @@ LEFT JOIN limits lu ON lu.app_id = ?0 AND lu.user_id = ?6 AND ?6 <> ''`
 
 func selectStanding(ctx context.Context, q db.IDB, k question) (*standing, error) {
 	row := new(standing)
-	err := q.NewRaw(standingQuery, k.appID, k.gen, k.now, k.issuer, k.sub, k.tokenID, k.issuer+"/"+k.sub).Scan(ctx, row)
+	v := k.verified
+	err := q.NewRaw(standingQuery, k.appID, k.gen, k.now, v.origin, v.subject, v.tokenID, v.origin+"/"+v.subject, v.sourceID, v.ownKID).Scan(ctx, row)
 	return row, db.Err(err)
 }
 

@@ -148,7 +148,8 @@ func (s *Service) countAsUsed(ctx context.Context, tx db.Tx, app *appRow, until 
 }
 
 // ExchangeToken turns a token of a configured issuer into one of ours for the same subject in one app (id or name). It lives
-// ttl, 0 = ExchangeTTL, and not longer than what it stands for. A token of ours cannot be exchanged.
+// ttl, 0 = ExchangeTTL, and not longer than what it stands for, also when that is revoked. A token of ours cannot be exchanged,
+// so that there are no chains.
 func (s *Service) ExchangeToken(ctx context.Context, compact, app string, ttl time.Duration) (*Token, error) {
 	if ttl == 0 {
 		ttl = ExchangeTTL
@@ -171,7 +172,7 @@ func (s *Service) ExchangeToken(ctx context.Context, compact, app string, ttl ti
 		return nil, err
 	}
 	st, err := selectStanding(ctx, s.DB.Read(), question{
-		appID: row.ID, issuer: v.origin, sub: v.subject, tokenID: v.tokenID, now: s.now().UnixMicro(),
+		appID: row.ID, verified: v, now: s.now().UnixMicro(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("exchange token: %w", err)
@@ -184,7 +185,7 @@ func (s *Service) ExchangeToken(ctx context.Context, compact, app string, ttl ti
 		d.appID, d.user = row.ID, v.origin+"/"+v.subject
 		return nil, d
 	}
-	c := map[string]any{"sub": v.subject, originClaim: v.origin}
+	c := map[string]any{"sub": v.subject, originClaim: v.origin, sourceClaim: v.tokenID}
 	if v.scope != "" {
 		c["scope"] = v.scope
 	}
@@ -195,7 +196,7 @@ func (s *Service) ExchangeToken(ctx context.Context, compact, app string, ttl ti
 	return s.mint(ctx, row, c, min(ttl, left))
 }
 
-// RevokeToken refuses a token from the next request on: one whose signature verifies, or, given the id that its minting
+// RevokeToken refuses a token from the next request on, and what was exchanged from it: one whose signature verifies, or, given the id that its minting
 // answered, one of ours. It may be repeated.
 func (s *Service) RevokeToken(ctx context.Context, textOrID string) (id string, err error) {
 	row := &revokedRow{}
