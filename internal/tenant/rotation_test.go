@@ -1,34 +1,15 @@
 package tenant_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/uptrace/bun"
-
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
-
-// queries counts the queries that name a text.
-type queries struct {
-	text string
-	n    atomic.Int64
-}
-
-func (q *queries) BeforeQuery(ctx context.Context, e *bun.QueryEvent) context.Context {
-	if strings.Contains(e.Query, q.text) {
-		q.n.Add(1)
-	}
-	return ctx
-}
-
-func (q *queries) AfterQuery(context.Context, *bun.QueryEvent) {}
 
 func by(s *tenant.Service, token string) error {
 	r := httptest.NewRequest("GET", "/", nil)

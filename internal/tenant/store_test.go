@@ -3,6 +3,8 @@ package tenant_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/uptrace/bun"
@@ -95,3 +97,18 @@ func ExampleCaller_MayUse() {
 	fmt.Println(u.MayUse(u.Owner()), owner.MayUse(u.Owner()))
 	// Output: true false
 }
+
+// queries counts the queries that name a text.
+type queries struct {
+	text string
+	n    atomic.Int64
+}
+
+func (q *queries) BeforeQuery(ctx context.Context, e *bun.QueryEvent) context.Context {
+	if strings.Contains(e.Query, q.text) {
+		q.n.Add(1)
+	}
+	return ctx
+}
+
+func (q *queries) AfterQuery(context.Context, *bun.QueryEvent) {}
