@@ -40,11 +40,15 @@ type RunOptions struct {
 	ToolTimeout time.Duration
 	// OnEvent sees every event of every step, in order, on the goroutine of Run.
 	OnEvent func(anthropic.MessageStreamEventUnion)
+	// OnMessage is given each message that belongs behind those of the request if the conversation is to go on: the answers,
+	// and between them the results of tools. In order, on the goroutine of Run. The last one is that of the last step.
+	OnMessage func(anthropic.MessageParam)
 }
 
 // Run streams steps until the model needs nothing more from the application. From step to step it goes on in the same
 // container; it answers all calls of a step in one message, and goes on after pause_turn. Params of tools that p does not
-// have are added. p is not changed.
+// have are added. p is not changed; see OnMessage for what the next turn has to repeat. The last step that is allowed calls no
+// tool, since nobody would get the answers.
 //
 // It gives the steps that were finished, also beside an error: that of a request, of the context, or [ErrMaxSteps]. It
 // returns when every call of a tool has returned.
@@ -53,6 +57,12 @@ func Run(ctx context.Context, c anthropic.Client, p anthropic.MessageNewParams, 
 	defer r.running.Wait()
 	p.Tools = r.offer(p.Tools)
 	p.Messages = slices.Clone(p.Messages)
+	add := func(m anthropic.MessageParam) {
+		p.Messages = append(p.Messages, m)
+		if o.OnMessage != nil {
+			o.OnMessage(m)
+		}
+	}
 	var steps []*anthropic.Message
 	for range r.options.MaxSteps {
 		m, err := r.step(ctx, c, p)
@@ -61,17 +71,17 @@ func Run(ctx context.Context, c anthropic.Client, p anthropic.MessageNewParams, 
 		}
 		steps = append(steps, m)
 		calls := toolCalls(m)
+		add(m.ToParam())
 		if m.StopReason != anthropic.StopReasonPauseTurn && len(calls) == 0 {
 			return steps, nil
 		}
 		ForwardContainer(&p, m)
-		p.Messages = append(p.Messages, m.ToParam())
-		if len(calls) > 0 {
+		if len(calls) > 0 && len(steps) < r.options.MaxSteps {
 			results := r.answers(ctx, calls)
 			if err := ctx.Err(); err != nil {
 				return steps, context.Cause(ctx)
 			}
-			p.Messages = append(p.Messages, anthropic.NewUserMessage(results...))
+			add(anthropic.NewUserMessage(results...))
 		}
 	}
 	return steps, ErrMaxSteps

@@ -241,6 +241,47 @@ func TestRunGoesOnAfterAPauseAndStopsAtItsLimit(t *testing.T) {
 	}
 }
 
+func TestRunCallsNoToolInTheLastStepThatIsAllowed(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, says("tool_use", "container_1", calls("toolu_1", "lookup", `{}`)))
+	tools := lookup(func(context.Context, json.RawMessage) (string, error) {
+		t.Error("a tool was called whose answer nobody gets")
+		return "", nil
+	})
+	steps, err := airlock.Run(t.Context(), g.client(t), ask(), tools, airlock.RunOptions{MaxSteps: 1})
+	if !errors.Is(err, airlock.ErrMaxSteps) || len(steps) != 1 {
+		t.Errorf("%d steps, %v", len(steps), err)
+	}
+}
+
+// What OnMessage is given is what a next turn must repeat: the server was sent just that, and refuses calls without results.
+func TestTheNextTurnCanRepeatARun(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t,
+		says("tool_use", "container_1", codeCall, calls("toolu_1", "lookup", `{}`)),
+		says("pause_turn", "container_1", text("Still at it.")),
+		says("end_turn", "container_1", text("Done.")),
+		says("end_turn", "container_1", text("You are welcome.")),
+	)
+	tools := lookup(func(context.Context, json.RawMessage) (string, error) { return "ok", nil })
+	p := ask()
+	history := p.Messages
+	keep := airlock.RunOptions{OnMessage: func(m anthropic.MessageParam) { history = append(history, m) }}
+	if _, err := airlock.Run(t.Context(), g.client(t), p, tools, keep); err != nil {
+		t.Fatal(err)
+	}
+	p.Messages = append(history, anthropic.NewUserMessage(anthropic.NewTextBlock("Thanks.")))
+	if _, err := airlock.Run(t.Context(), g.client(t), p, tools, keep); err != nil {
+		t.Fatal(err)
+	}
+	sent := g.requests(t, 4)
+	third, next := sent[2].json(t, "messages"), sent[3].json(t, "messages")
+	rest, ok := strings.CutPrefix(next, strings.TrimSuffix(third, "]"))
+	if !ok || !strings.HasPrefix(rest, `,{"content":[{"text":"Done.`) || !strings.Contains(rest, `"Thanks."`) || strings.Count(next, `"role"`) != 6 {
+		t.Errorf("the next turn sent %s\nafter %s", next, third)
+	}
+}
+
 func TestRunCallsNoToolOfAMessageThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, says("max_tokens", "container_1", calls("toolu_1", "lookup", `{}`)))

@@ -5,7 +5,8 @@
 //	client, err := airlock.NewClient(env)
 //
 // It needs what `airlock serve` needs: Linux, root, and a root file system (`airlock rootfs build`). AIRLOCK_BIN names the
-// binary, else it is the airlock of PATH; without one the test fails. AIRLOCK_* settings of the environment apply.
+// binary, else it is the airlock of PATH; without one the test fails. Of the settings in the environment only AIRLOCK_ROOTFS
+// and those of sandboxes (AIRLOCK_SANDBOX_*) apply.
 package airlocktest
 
 import (
@@ -51,8 +52,7 @@ func New(tb testing.TB) *Server {
 	data := tb.TempDir()
 	log := &tail{}
 	cmd := exec.Command(bin, "serve", "--listen", "127.0.0.1:0", "--upstream", "script", "--data", data, "--allow-shared-kernel")
-	// How full the disk of a developer is is no matter of the tests.
-	cmd.Env = append(os.Environ(), "AIRLOCK_DISK_CROWDED_PERCENT=99.8", "AIRLOCK_DISK_FULL_PERCENT=99.9")
+	cmd.Env = environ()
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -62,8 +62,11 @@ func New(tb testing.TB) *Server {
 		tb.Fatalf("airlocktest: %v", err)
 	}
 	tb.Cleanup(func() { stop(tb, cmd, log) })
+	// A server that does not come up is ended, and so is the wait for its line.
+	late := time.AfterFunc(startLimit, func() { _ = cmd.Process.Kill() })
 	ready := bufio.NewScanner(out)
 	ready.Scan()
+	late.Stop()
 	url, ok := strings.CutPrefix(ready.Text(), "airlock ready url=")
 	if !ok {
 		tb.Fatalf("airlocktest: the server does not serve:\n%s", log)
@@ -73,6 +76,22 @@ func New(tb testing.TB) *Server {
 		tb.Fatalf("airlocktest: %v", err)
 	}
 	return &Server{URL: url, tb: tb, admin: strings.TrimSpace(string(admin))}
+}
+
+// startLimit is how long a server may take until it serves.
+const startLimit = time.Minute
+
+// environ is what a server for tests is given: nothing of the developer's own server but where root file systems lie and how
+// sandboxes are made. It takes files however full the disk is, and does not wait for turns when the test is over.
+func environ() []string {
+	all := []string{"AIRLOCK_DISK_CROWDED_PERCENT=99.8", "AIRLOCK_DISK_FULL_PERCENT=99.9", "AIRLOCK_SHUTDOWN_GRACE=5s"}
+	for _, variable := range os.Environ() {
+		ours := strings.HasPrefix(variable, "AIRLOCK_")
+		if !ours || strings.HasPrefix(variable, "AIRLOCK_ROOTFS=") || strings.HasPrefix(variable, "AIRLOCK_SANDBOX_") {
+			all = append(all, variable)
+		}
+	}
+	return all
 }
 
 func binary(tb testing.TB) string {
@@ -107,7 +126,6 @@ func (s *Server) NewApp(name string) airlock.Env {
 	}
 	s.call(http.MethodPost, "/airlock/v1/apps", map[string]any{"name": name}, &app)
 	var env struct {
-		BaseURL  string `json:"API_WORKER_URL"`
 		Owner    string `json:"APP_OWNER_JWT"`
 		ID       string `json:"DEEPSPACE_APP_ID"`
 		Identity string `json:"APP_IDENTITY_TOKEN"`

@@ -2,10 +2,10 @@
 // sizes, skips, linked modules, covered cases, the compatibility register. ARCHITECTURE.md says where to look for what.
 //
 //	shapes and tools   wire claude db blob sandbox upstream   know no tenant and no product rule
-//	who                tenant                                  apps, keys, Caller, Owner and the one access rule
+//	who                tenant, audit                           apps, keys, Caller, Owner and the one access rule; what was refused
 //	owned things       file container
 //	engines            codeexec messages
 //	edges              server, cmd/airlock, cmd/airlock-guest
 //
-// Arrows point from below to above only; deps_test.go has the list.
+// deps_test.go has the list of imports that may exist.
 package internal

@@ -26,7 +26,10 @@ import (
 //	driver       the sandbox driver that served last
 //	airlock.db   the database, unless another is set
 //	blobs/       the bytes of files, unless another place is set
+//	ballast      room that is given up when the disk is full
 //	workspaces/  one image per container
+//	snapshots/   variables of sandboxes that were put away, on gVisor
+//	bases/       warm sandboxes for the next pool, on gVisor
 //	run/         runtime files of sandboxes, emptied at each start
 type dataDir struct {
 	path     string

@@ -1,13 +1,18 @@
 // What is built is typed as promised, and is for every runtime with web APIs.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 
 const root = new URL('..', import.meta.url).pathname;
 
-test('tsc --strict takes every program and the uses in test/types', async () => {
+test('tsc --strict takes every program, the uses in test/types and the program of the README', async (t) => {
+  const [, program] = (await readFile(`${root}/README.md`, 'utf8')).match(/^```ts\n([^]*?)^```$/m);
+  const given = `import type { DeepSpaceAIEnv } from '@airlock-sandbox/worker';
+declare const env: DeepSpaceAIEnv, authToken: string, document: Blob, save: (content: unknown) => Promise<void>;\n`;
+  t.after(() => rm(`${root}/test/types/readme.ts`));
+  await writeFile(`${root}/test/types/readme.ts`, given + program);
   const { stdout } = await promisify(execFile)('node_modules/.bin/tsc', ['-p', 'test/types'], { cwd: root }).catch((e) => e);
   assert.equal(stdout, '');
 });

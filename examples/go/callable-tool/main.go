@@ -2,7 +2,7 @@
 //
 //	go run ./examples/go/callable-tool PROMPT
 //
-// The environment is that of upload-and-edit. Each question is printed, then the last answer.
+// The environment is that of upload-and-edit. The steps are printed, each as the JSON of its answer.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // Command keep-sandbox is a conversation whose turns share one sandbox, with its files and variables. Each argument is a
-// turn; the last answer is printed.
+// turn; the container's id and the last answer, as JSON, are printed.
 //
 //	go run ./examples/go/keep-sandbox PROMPT [MORE PROMPTS]
 //
@@ -48,11 +48,14 @@ func run(ctx context.Context, prompts []string, out io.Writer) error {
 			Messages: messages,
 		}
 		airlock.ReuseContainer(&request, container)
-		if last, err = client.Messages.New(ctx, request); err != nil {
+		steps, err := airlock.Run(ctx, client, request, nil, airlock.RunOptions{
+			OnMessage: func(m anthropic.MessageParam) { messages = append(messages, m) },
+		})
+		if err != nil {
 			return err
 		}
-		messages = append(messages, last.ToParam())
-		if made := airlock.CollectOutputs(last); made.ContainerID != "" {
+		last = steps[len(steps)-1]
+		if made := airlock.CollectOutputs(steps...); made.ContainerID != "" {
 			container = made.ContainerID
 		}
 	}
