@@ -31,8 +31,10 @@ type Parked struct {
 	mu    sync.Mutex
 	byKey map[key]*execution
 	byUse map[string]*execution
-	ended list.List // of *record, oldest first
-	bytes int
+	// flights are the continuations that are being answered, by what makes two the same; each is closed at its end.
+	flights map[flight]chan struct{}
+	ended   list.List // of *record, oldest first
+	bytes   int
 }
 
 // key names an execution. Ids of calls come from the model and repeat from one conversation to another.
@@ -189,7 +191,7 @@ type Continuation struct {
 	r       *Runner
 	p       place
 	c       Call
-	x       *execution // nil = this process knows nothing of it
+	x       *execution
 	g       *group
 	answers []Answer
 	fresh   bool // the code has not been given these answers
@@ -205,28 +207,25 @@ func (r *Runner) continueIn(p place, c Call, answers []Answer) (*Continuation, e
 	if elsewhere {
 		return nil, unexpected(answers[0].ID, "they belong to another call")
 	}
-	k := &Continuation{r: r, p: p, c: c, x: x, answers: answers}
 	if x == nil {
-		return k, nil
+		x = r.parked().tomb(key{p.ID(), c.ID}, p.Owner(), c)
 	}
+	if x.tomb {
+		r.parked().bury(x, answers)
+	}
+	k := &Continuation{r: r, p: p, c: c, x: x, answers: answers}
 	x.remembered()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, g := range x.groups {
-		if g.is(answers) {
-			k.g = g
-		}
-	}
+	k.g = x.group(answers)
 	switch {
 	case k.g == nil:
 		return nil, unexpected(answers[0].ID, "the call never waited for these together")
 	case k.g.state == groupOpen:
 		k.fresh = x.result == nil
 	case k.g.state == groupAnswered:
-		for _, a := range answers {
-			if k.g.sums[a.ID] != a.sum() {
-				return nil, wire.Invalid("messages: `tool_use` %s was answered before with other content; an answer cannot be changed.", a.ID)
-			}
+		if id := k.g.changed(answers); id != "" {
+			return nil, wire.Invalid("messages: `tool_use` %s was answered before with other content; an answer cannot be changed.", id)
 		}
 	case k.g.state == groupExpired: // whatever they say comes too late
 	}
@@ -247,7 +246,7 @@ func (g *group) is(answers []Answer) bool {
 // Stored are the events of the response that was given to the same answers before, nil when there was none, or it did not
 // come to its end.
 func (k *Continuation) Stored() []*claude.Node {
-	if k.x == nil || k.fresh {
+	if k.fresh {
 		return nil
 	}
 	k.x.mu.Lock()
@@ -258,9 +257,6 @@ func (k *Continuation) Stored() []*claude.Node {
 // Keep stores the events of the whole response, for a client that did not get it and asks again. Only the newest response of an
 // execution is kept: a client does not go back further.
 func (k *Continuation) Keep(events []*claude.Node) {
-	if k.x == nil {
-		return
-	}
 	size := 0
 	for _, e := range events {
 		size += len(e.Bytes())
@@ -282,23 +278,28 @@ func (k *Continuation) Keep(events []*claude.Node) {
 // Next goes on with the call: its code gets the answers, unless it had them or they come too late, and the step tells how far
 // it has come then. A call of which nothing is left here has the error unavailable. The error is non-nil only when ctx ended.
 func (k *Continuation) Next(ctx context.Context) (Step, error) {
-	x := k.x
-	if x == nil {
-		k.r.log().InfoContext(ctx, "continued call is not known", "call_id", k.c.ID)
-		return Step{Result: ErrorBlock(k.c, CodeUnavailable, messageNoSandbox)}, nil
+	if k.x.tomb {
+		k.r.log().InfoContext(ctx, "continued call is not known", "call_id", k.x.c.ID)
 	}
+	return k.x.goOn(ctx, k.p, func() {
+		if k.fresh {
+			k.x.answer(k.g, k.answers)
+			k.fresh = false
+		}
+	})
+}
+
+// goOn takes an execution on in the turn of p, if it has not ended; answer is called when its sandbox runs again.
+func (x *execution) goOn(ctx context.Context, p place, answer func()) (Step, error) {
 	if b := x.settled(); b != nil {
 		return Step{Result: b}, nil
 	}
-	step, err := x.runner.guarded(ctx, k.c, func(ctx context.Context) (Step, error) {
-		if err := x.resume(ctx, k.p); err != nil {
+	step, err := x.runner.guarded(ctx, x.c, func(ctx context.Context) (Step, error) {
+		if err := x.resume(ctx, p); err != nil {
 			return Step{}, err
 		}
-		if k.fresh {
-			x.answer(k.g, k.answers)
-			k.fresh = false
-		}
-		return x.await(ctx, k.p, true)
+		answer()
+		return x.await(ctx, p, true)
 	})
 	x.settle(step, err)
 	return step, err

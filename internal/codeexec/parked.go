@@ -65,6 +65,7 @@ type execution struct {
 	out, err capture
 	run      running
 	left     bool          // a client went away, and the run goes on
+	tomb     bool          // nothing is known of it but how it is answered
 	waits    chan struct{} // one token: a group was opened
 
 	mu     sync.Mutex
@@ -96,6 +97,7 @@ type group struct {
 	done    chan struct{} // closed when answers are there
 	events  []*claude.Node
 	size    int
+	behind  map[string]behind // by the id of a call that ran after these answers
 }
 
 // begin starts a cell whose code may call the functions of the offer.

@@ -29,7 +29,7 @@ type Lease struct {
 	loaded   bool       // inputs were read
 	last     *Execution // the account of the newest execution, open for its output files
 	filesIn  int64      // bytes of input files that no execution accounts for yet
-	share    func()     // gives back what the turn has of its caller's share; nil = it used no sandbox yet
+	share    *share     // what the turn takes of its caller's share; nil = it used no sandbox yet
 	released bool
 }
 
@@ -37,6 +37,15 @@ type Lease struct {
 // running turn up to Service.BusyWait. Errors: 400 for a malformed id, wire.NotFound for an unknown, foreign or deleted
 // one, 404 with CodeExpired or CodeLost, 429 when it stays busy.
 func (s *Service) Acquire(ctx context.Context, caller tenant.Caller, id ID) (*Lease, error) {
+	return s.acquire(ctx, caller, id, max(or(s.BusyWait, 30*time.Second), 0))
+}
+
+// AcquirePatiently is Acquire for a request that repeats another: it waits for the running turn as long as ctx lasts.
+func (s *Service) AcquirePatiently(ctx context.Context, caller tenant.Caller, id ID) (*Lease, error) {
+	return s.acquire(ctx, caller, id, endless)
+}
+
+func (s *Service) acquire(ctx context.Context, caller tenant.Caller, id ID, busyWait time.Duration) (*Lease, error) {
 	l := &Lease{s: s, caller: caller}
 	l.ended, l.end = context.WithCancelCause(context.Background()) //nolint:forbidigo // a signal to watch; nothing works in it
 	if id == "" {
@@ -55,7 +64,7 @@ func (s *Service) Acquire(ctx context.Context, caller tenant.Caller, id ID) (*Le
 	if err := c.usable(s.now()); err != nil && !s.busy(id) {
 		return nil, err
 	}
-	v, err := s.takeTurn(ctx, id)
+	v, err := s.takeTurn(ctx, id, busyWait)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +160,7 @@ func (l *Lease) ensure(ctx context.Context) error {
 	}
 	// The turn is taken before anybody can see the row: a deletion in between would find nothing to end, and this turn
 	// would make a sandbox for a container that is gone.
-	v, err := l.s.takeTurn(ctx, c.ID)
+	v, err := l.s.takeTurn(ctx, c.ID, endless)
 	if err != nil {
 		return err
 	}
@@ -212,9 +221,6 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 		return
 	}
 	l.released = true
-	if l.share != nil {
-		defer l.share()
-	}
 	if l.live == nil {
 		return
 	}
@@ -238,5 +244,6 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 			l.s.log().ErrorContext(ctx, "save container use", "container_id", l.c.ID, "error", err)
 		}
 	}
+	l.settleShare(run)
 	l.s.giveTurn(l.live)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -54,6 +55,7 @@ type live struct {
 	noEvict   time.Time // until then it is not ended for somebody else's room: that has just failed
 	held      bool      // an interpreter in the sandbox holds state
 	idleSince time.Time
+	share     *share // of whoever began or answered the code that waits; nil in a turn that has it
 }
 
 func newLive(id ID, now time.Time) *live {
@@ -62,8 +64,11 @@ func newLive(id ID, now time.Time) *live {
 	return v
 }
 
+// endless is a wait for a turn that only its context ends.
+const endless = time.Duration(math.MaxInt64)
+
 // takeTurn waits for the exclusive use of a container.
-func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
+func (s *Service) takeTurn(ctx context.Context, id ID, busyWait time.Duration) (*live, error) {
 	s.mu.Lock()
 	if s.lives == nil {
 		s.lives = make(map[ID]*live)
@@ -87,7 +92,7 @@ func (s *Service) takeTurn(ctx context.Context, id ID) (*live, error) {
 	default:
 	}
 	s.want(v)
-	timer := time.NewTimer(max(or(s.BusyWait, 30*time.Second), 0))
+	timer := time.NewTimer(busyWait)
 	defer timer.Stop()
 	select {
 	case v.turn <- struct{}{}:
@@ -165,11 +170,11 @@ func (l *Lease) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 	s, v := l.s, l.live
 	if l.share == nil {
-		give, err := s.shares.take(l.caller, s.PerApp, s.PerUser)
+		taken, err := s.shares.take(l.caller, s.PerApp, s.PerUser, v.share)
 		if err != nil {
 			return nil, err
 		}
-		l.share = give
+		l.share, v.share = taken, nil
 	}
 	if sb := v.sandbox(); sb != nil {
 		select {
@@ -407,6 +412,7 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 		}
 		s.log().InfoContext(ctx, "sandbox ended", "container_id", v.id, "why", why, "reason", reason)
 	}
+	s.giveShare(v)
 	switch {
 	case why == whyDied || ws == nil:
 		return nil

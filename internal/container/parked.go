@@ -20,7 +20,8 @@ import (
 //	       └── Due, in a turn of its own ◄──────────┘ the time is over, or the run has ended
 //
 // Whoever holds the turn may use the sandbox meanwhile; it is frozen again when that turn ends. A run ends with its sandbox
-// at the latest, so with its container and with the service.
+// at the latest, so with its container and with the service, or when its memory is needed (Service.evict). Until then it has
+// the share of whoever began or answered it last.
 type Run struct {
 	live   *live
 	sb     *sandbox.Sandbox
@@ -34,6 +35,7 @@ type Run struct {
 	waited    time.Duration
 	waitedCPU time.Duration
 	park      Parking // of the newest Park
+	since     time.Time
 	until     time.Time
 }
 
@@ -122,7 +124,7 @@ func (r *Run) over() bool {
 // end that first (EndParked).
 func (l *Lease) Park(r *Run, p Parking) {
 	r.mu.Lock()
-	r.park, r.until = p, time.Time{}
+	r.park, r.since, r.until = p, time.Time{}, time.Time{}
 	r.mu.Unlock()
 	l.live.setParked(r)
 }
@@ -132,8 +134,11 @@ func (l *Lease) Park(r *Run, p Parking) {
 func (l *Lease) Resume(ctx context.Context, r *Run) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.released || l.live != r.live {
+	switch {
+	case l.released:
 		return errReleased
+	case l.live != r.live: // forgotten with its sandbox, and begun anew
+		return fmt.Errorf("sandbox of container %s: %w", r.live.id, sandbox.ErrGone)
 	}
 	err := l.live.thaw(ctx, r.sb)
 	if err != nil && !errors.Is(err, sandbox.ErrGone) {
@@ -180,12 +185,19 @@ func (r *Run) deadline() time.Time {
 	return r.until
 }
 
+// parkedSince is the end of the turn that parked the run.
+func (r *Run) parkedSince() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.since
+}
+
 // arm begins the wait of a run that was parked in the turn that ends now; one of an earlier turn keeps its time.
 func (r *Run) arm(now time.Time) (until time.Time, busy bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.until.IsZero() {
-		r.until = now.Add(r.park.Wait)
+		r.since, r.until = now, now.Add(r.park.Wait)
 	}
 	return r.until, r.park.Busy
 }
@@ -316,8 +328,9 @@ func (s *Service) due(ctx context.Context, v *live, r *Run) {
 	r.mu.Lock()
 	act, caller := r.park.Due, r.lease.caller
 	r.mu.Unlock()
-	// Of nobody's share, because no request waits for it; what it makes belongs to who began it or answered last.
-	l := &Lease{s: s, c: c, caller: caller, share: func() {}}
+	// What it makes belongs to who began it or answered last, and so does the share that it goes on with.
+	l := &Lease{s: s, c: c, caller: caller, share: v.share}
+	v.share = nil
 	l.ended, l.end = context.WithCancelCause(ctx)
 	l.hold(v)
 	defer l.Release(ctx)

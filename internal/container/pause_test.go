@@ -127,7 +127,7 @@ func TestNextUseIsToldOnceThatASyncFailed(t *testing.T) {
 		}
 		return nil
 	}}
-	v, err := s.takeTurn(t.Context(), "container_x")
+	v, err := s.takeTurn(t.Context(), "container_x", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestPassOverAForgottenEntryLeavesItsSuccessor(t *testing.T) {
 	t.Parallel()
 	s := &Service{Now: func() time.Time { return t0 }}
 	take := func() *live {
-		v, err := s.takeTurn(t.Context(), "container_x")
+		v, err := s.takeTurn(t.Context(), "container_x", time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestBackgroundWorkIsToldThatItsTurnIsWanted(t *testing.T) {
 	}
 	got := make(chan *live)
 	go func() {
-		next, err := s.takeTurn(t.Context(), "container_x")
+		next, err := s.takeTurn(t.Context(), "container_x", time.Minute)
 		if err != nil {
 			t.Error(err)
 		}

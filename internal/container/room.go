@@ -61,13 +61,17 @@ func (s *Service) uses(ctx context.Context) []int64 {
 	var all []int64
 	for _, v := range s.snapshot() {
 		if sb := v.sandbox(); sb != nil {
-			all = append(all, v.memory(now, func() (int64, error) {
-				u, err := sb.Usage(ctx)
-				return u.Memory - u.Reclaimable, err
-			}))
+			all = append(all, v.memory(now, measure(ctx, sb)))
 		}
 	}
 	return all
+}
+
+func measure(ctx context.Context, sb *sandbox.Sandbox) func() (int64, error) {
+	return func() (int64, error) {
+		u, err := sb.Usage(ctx)
+		return u.Memory - u.Reclaimable, err
+	}
 }
 
 // memory is what the sandbox of an entry used at most useAge ago. One that cannot be read is ending.
@@ -88,33 +92,119 @@ func (v *live) memory(now time.Time, read func() (int64, error)) int64 {
 	return bytes
 }
 
-// evict implements crowd: of the sandboxes without a turn it ends the one that was used longest ago, frozen ones first.
-// It ends as after a long rest: files stay, processes and variables only where they can be kept.
+// evict implements crowd: of the sandboxes without a turn it ends the one that was used longest ago, frozen ones first, and
+// if all have code that waits for an answer the one that waiting lists first. It ends as after a long rest: files stay,
+// processes and variables only where they can be kept.
 func (s *Service) evict(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, keepRoomLimit)
 	defer cancel()
 	for _, v := range s.idle() {
-		select {
-		case v.turn <- struct{}{}:
-		default:
-			continue // used since
+		if s.evictOne(ctx, v, func() bool { return v.run() == nil }) {
+			return true
 		}
-		gone := v.sandbox() != nil && v.run() == nil
-		if gone {
-			if err := s.endSandbox(ctx, v, whyRoom); err != nil {
-				s.log().ErrorContext(ctx, "put away idle sandbox", "container_id", v.id, "error", err)
-				gone = v.sandbox() == nil
-				v.noEvict = s.now().Add(evictRetry)
-			} else {
-				s.forget(v)
-			}
-		}
-		<-v.turn
-		if gone {
+	}
+	for _, v := range s.waiting(ctx) {
+		if s.evictOne(ctx, v, func() bool { return v.missable() != nil }) {
 			return true
 		}
 	}
 	return false
+}
+
+// evictOne ends one sandbox, if it is still as it was found to be.
+func (s *Service) evictOne(ctx context.Context, v *live, still func() bool) (gone bool) {
+	select {
+	case v.turn <- struct{}{}:
+	default:
+		return false // used since
+	}
+	defer func() { <-v.turn }()
+	if v.sandbox() == nil || !still() {
+		return false
+	}
+	if r := v.run(); r != nil {
+		s.cutOff(ctx, v, r)
+	}
+	if err := s.endSandbox(ctx, v, whyRoom); err != nil {
+		s.log().ErrorContext(ctx, "put away sandbox", "container_id", v.id, "error", err)
+		v.noEvict = s.now().Add(evictRetry)
+		return v.sandbox() == nil
+	}
+	s.forget(v)
+	return true
+}
+
+// cutOffLimit is how long code that waits gets to end before its sandbox does: time to keep its variables is left.
+const cutOffLimit = keepRoomLimit / 2
+
+// cutOff interrupts a parked run whose memory is needed. Whoever answers it is told what is told after a restart.
+func (s *Service) cutOff(ctx context.Context, v *live, r *Run) {
+	ctx, cancel := context.WithTimeout(ctx, cutOffLimit)
+	defer cancel()
+	err := v.endParked(ctx, errMissed)
+	v.unpark(r) // also if it did not end in time: its sandbox does
+	s.log().WarnContext(ctx, "parked run ended for room", "container_id", v.id, "waited", s.now().Sub(r.parkedSince()), "error", err)
+}
+
+var errMissed = errors.New("the memory of a sandbox whose code only waited was needed for another")
+
+// missable is the parked run if it only waits: one that is at work, or that has ended and whose result nobody has taken yet,
+// is left alone.
+func (v *live) missable() *Run {
+	r := v.run()
+	if r == nil || r.over() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.park.Busy || r.since.IsZero() {
+		return nil
+	}
+	return r
+}
+
+// waiting lists the entries whose code waits for an answer, those first that can be missed most: of the app whose sandboxes,
+// also those at work, use most memory, in it of the user whose do, and of these the one that waits longest.
+func (s *Service) waiting(ctx context.Context) []*live {
+	type candidate struct {
+		v     *live
+		owner share
+		since time.Time
+	}
+	now := time.Now()
+	apps, users := map[string]int64{}, map[share]int64{}
+	var all []candidate
+	for _, v := range s.snapshot() {
+		sb := v.sandbox()
+		if sb == nil {
+			continue
+		}
+		v.mu.Lock()
+		c := candidate{v: v, owner: share{v.owner.AppID, v.owner.UserID}}
+		v.mu.Unlock()
+		use := max(v.memory(now, measure(ctx, sb)), or(s.Admission.Share, defaultShare))
+		apps[c.owner.app] += use
+		users[c.owner] += use
+		select {
+		case v.turn <- struct{}{}:
+		default:
+			continue
+		}
+		if r := v.missable(); r != nil && !s.now().Before(v.noEvict) {
+			c.since = r.parkedSince()
+			all = append(all, c)
+		}
+		<-v.turn
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(apps[b.owner.app], apps[a.owner.app]), cmp.Compare(a.owner.app, b.owner.app),
+			cmp.Compare(users[b.owner], users[a.owner]), cmp.Compare(a.owner.user, b.owner.user), a.since.Compare(b.since), cmp.Compare(a.v.id, b.v.id))
+	})
+	out := make([]*live, len(all))
+	for i, c := range all {
+		out[i] = c.v
+	}
+	return out
 }
 
 // idle lists the entries with a sandbox and without a turn, the one to be missed most last, without those that could not be

@@ -140,7 +140,11 @@ func (b *boxes) Context(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithCancel(ctx)
 }
 
-func (b *boxes) Acquire(_ context.Context, _ tenant.Caller, id string) (place, error) {
+func (b *boxes) Join(context.Context, string, codeexec.Call, []codeexec.Answer) (func(), bool, error) {
+	return func() {}, false, nil
+}
+
+func (b *boxes) Acquire(_ context.Context, _ tenant.Caller, id string, _ bool) (place, error) {
 	b.acquired = append(b.acquired, id)
 	b.known = b.known || id != ""
 	return b, nil
@@ -210,7 +214,11 @@ func (r *resumed) Stored() []*claude.Node { return r.stored[r.key] }
 func (r *resumed) Keep(events []*claude.Node) { r.stored = map[string][]*claude.Node{r.key: events} }
 
 func (r *resumed) Next(ctx context.Context) (codeexec.Step, error) {
-	return r.Run(ctx, codeexec.Offer{}, r.call)
+	return r.boxes.Run(ctx, codeexec.Offer{}, r.call)
+}
+
+func (r *resumed) Run(ctx context.Context, c codeexec.Call) (codeexec.Step, error) {
+	return r.boxes.Run(ctx, codeexec.Offer{}, c)
 }
 
 func (b *boxes) Release(context.Context) { b.released++ }

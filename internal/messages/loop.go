@@ -27,6 +27,7 @@ type turn struct {
 
 	usageStart, usageDelta *claude.Node // of the upstream answer under way
 	ids                    map[string]bool
+	sampled                int // answers of the upstream
 }
 
 // create serves one Messages request.
@@ -47,7 +48,12 @@ func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, to re
 	if err != nil {
 		return err
 	}
-	p, err := s.containers().Acquire(ctx, c, r.container.ID)
+	leave, patient, err := s.join(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer leave() // after all else: the response is kept then
+	p, err := s.containers().Acquire(ctx, c, r.container.ID, patient)
 	if err != nil {
 		return err
 	}
@@ -69,6 +75,14 @@ func (s *Service) create(ctx context.Context, c tenant.Caller, r *request, to re
 		return err
 	}
 	return t.respond(ctx, to)
+}
+
+// join waits for the request that a continuation repeats, if that is still being answered.
+func (s *Service) join(ctx context.Context, r *request) (leave func(), patient bool, err error) {
+	if r.resumes == "" {
+		return func() {}, false, nil
+	}
+	return s.containers().Join(ctx, r.container.ID, r.deferred[0], r.answers)
 }
 
 // continues finds the code that waits for this request. Events are the response that the same request was given before.
@@ -257,6 +271,7 @@ func (t *turn) ask(ctx context.Context) (reply, error) {
 		return rep, err
 	}
 	t.usage.add(overlay(t.usageStart, t.usageDelta))
+	t.sampled++
 	return rep, nil
 }
 
@@ -307,11 +322,30 @@ func (t *turn) runDeferred(ctx context.Context) (waits bool, err error) {
 // run runs one call, or goes on with the one whose code waited. That one was
 // counted by the response in which it began.
 func (t *turn) run(ctx context.Context, c codeexec.Call) (codeexec.Step, error) {
-	if t.again != nil && c.ID == t.req.resumes {
+	switch {
+	case t.again != nil && c.ID == t.req.resumes:
 		return t.again.Next(ctx)
+	case t.again != nil && t.sampled == 0:
+		t.usage.executions++
+		return t.behind(ctx, c)
 	}
 	t.usage.executions++
 	return t.place.Run(ctx, t.req.offer(), c)
+}
+
+// behind runs a call that stands behind the one whose code waited. It comes to its end also when the client goes away: the
+// request will be repeated, and is told what came of it.
+func (t *turn) behind(ctx context.Context, c codeexec.Call) (codeexec.Step, error) {
+	if ctx.Err() != nil {
+		return codeexec.Step{}, context.Cause(ctx)
+	}
+	own, cancel := t.place.Context(context.WithoutCancel(ctx))
+	defer cancel()
+	step, err := t.again.Run(own, c)
+	if ctx.Err() != nil {
+		return codeexec.Step{}, context.Cause(ctx)
+	}
+	return step, err
 }
 
 // pause ends the response with calls of ours unanswered. The container exists

@@ -37,7 +37,7 @@ func TestCheckNeverWaitsForATurn(t *testing.T) {
 	w := newWhole(t)
 	w.env.BusyWait = time.Hour
 	id := w.ask(t, "", "```bash\ntrue\n```").At("container", "id").Str()
-	p, err := w.containers().Acquire(t.Context(), w.env.Caller, id)
+	p, err := w.containers().Acquire(t.Context(), w.env.Caller, id, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,10 @@ type places interface {
 	Check(ctx context.Context, c tenant.Caller, id string) (*tenant.Owner, error)
 	// Holds gives the files that a container which Check let pass has inside.
 	Holds(ctx context.Context, id string) (map[file.ID]bool, error)
-	Acquire(ctx context.Context, c tenant.Caller, id string) (place, error)
+	// Acquire waits for the turn, if patient as long as ctx lasts.
+	Acquire(ctx context.Context, c tenant.Caller, id string, patient bool) (place, error)
+	// Join waits for a request that is at work on the same answers, see codeexec.Parked.Join.
+	Join(ctx context.Context, id string, c codeexec.Call, answers []codeexec.Answer) (leave func(), patient bool, err error)
 }
 
 // place is the container of one response as the loop sees it; it may not exist
@@ -45,6 +48,8 @@ type continuation interface {
 	Stored() []*claude.Node
 	Keep(events []*claude.Node)
 	Next(ctx context.Context) (codeexec.Step, error)
+	// Run runs a call behind the continued one, once for all requests with the same answers.
+	Run(ctx context.Context, c codeexec.Call) (codeexec.Step, error)
 }
 
 // leases is container.Service as places.
@@ -65,7 +70,7 @@ func (l leases) Check(ctx context.Context, c tenant.Caller, id string) (*tenant.
 	}
 	if found.State != container.StateActive {
 		// It has ended, and Acquire knows what is said about that.
-		lease, err := l.Acquire(ctx, c, id)
+		lease, err := l.Acquire(ctx, c, id, false)
 		if err != nil {
 			return nil, err
 		}
@@ -78,8 +83,16 @@ func (l leases) Holds(ctx context.Context, id string) (map[file.ID]bool, error) 
 	return l.containers.Holds(ctx, container.ID(id))
 }
 
-func (l leases) Acquire(ctx context.Context, c tenant.Caller, id string) (place, error) {
-	lease, err := l.containers.Acquire(ctx, c, container.ID(id))
+func (l leases) Join(ctx context.Context, id string, c codeexec.Call, answers []codeexec.Answer) (func(), bool, error) {
+	return l.parked.Join(ctx, id, c, answers)
+}
+
+func (l leases) Acquire(ctx context.Context, c tenant.Caller, id string, patient bool) (place, error) {
+	acquire := l.containers.Acquire
+	if patient {
+		acquire = l.containers.AcquirePatiently
+	}
+	lease, err := acquire(ctx, c, container.ID(id))
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package messages
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +173,33 @@ func TestServerThatWasStartedAnewSaysUnavailableAndGoesOn(t *testing.T) {
 	}
 }
 
+// The same is said when the memory of the sandbox was needed for another while the code waited.
+func TestCodeWhoseMemoryWasNeededSaysUnavailableAndTheTurnGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWhole(t)
+	const share = 1 << 40
+	w.env.Admission = &container.Admission{
+		Memory: func() (int64, int64, error) { return share + 1, share + 1, nil }, Reserve: 1, Share: share, Wait: time.Minute,
+	}
+	k := w.dialog("```bash\necho file > f\n```\n" + fencedCell("y = 1\n"+askOne) + "\n" + fencedCell("print('again', 'y' in globals(), open('f').read())"))
+	m := k.send(t)
+	k.answer(t, m)
+	if got := stdout(t, w.ask(t, "", "```bash\necho other\n```")); got != "other\n" {
+		t.Fatalf("the other printed %q", got)
+	}
+	for range 2 { // the second is the repeat of the first
+		m, code := k.body(t), 0
+		if code, m, _ = w.post(t, w.env.Caller, m); code != 200 {
+			t.Fatalf("answered %d %s", code, m.Text())
+		}
+		results := outputs(m)
+		if len(results) != 2 || results[0].Get("error_code").Str() != "unavailable" || results[1].Get("stdout").Str() != "again False file\n\n" ||
+			!strings.Contains(results[1].Get("stderr").Str(), "interpreter was restarted") {
+			t.Errorf("the turn went on with %s", m.Text())
+		}
+	}
+}
+
 // Rows S59 and S60: nobody else answers a call, and nothing that came of a foreign attempt changes it.
 func TestS59ForeignAnswerIsNotFoundAndTheCallStaysPending(t *testing.T) {
 	t.Parallel()
@@ -247,4 +277,93 @@ func TestDeletingAContainerWithCodeThatWaits(t *testing.T) {
 	if code, e, _ := w.post(t, w.env.Caller, k.body(t)); code != 404 || e.At("error", "message").Str() != "Not found" {
 		t.Errorf("%d %s", code, e.Text())
 	}
+}
+
+// Two of the same request at once: a client whose connection was lost has sent it again before the server noticed. Fails if
+// the second is refused as busy, or if anything runs twice.
+func TestRepeatGetsTheResponseOfTheRequestThatIsAtWork(t *testing.T) {
+	t.Parallel()
+	w := newWhole(t)
+	w.env.BusyWait = -1
+	k := w.dialog("```parallel\n```\n" + fencedCell("import time\nr = await get_rate({'pair': 'one'})\ntime.sleep(0.5)\nprint(r)") +
+		"\n```bash\necho ran >> f\n```\n```end\n```\n```bash\ncat f\n```")
+	k.answer(t, k.send(t))
+	body := k.body(t)
+	got := make(chan *claude.Node, 2)
+	for range 2 {
+		go func() {
+			_, m, _ := w.post(t, w.env.Caller, body)
+			got <- m
+		}()
+	}
+	first, second := <-got, <-got
+	if first.Text() != second.Text() || stdout(t, first) != "for one\nran\n" {
+		t.Errorf("the answers are\n%s\n%s", first.Text(), second.Text())
+	}
+	changed := k.body(t)
+	changed.Get("messages").Items[2].Get("content").Items[0].Set("content", claude.NewString("changed"))
+	if code, e, _ := w.post(t, w.env.Caller, changed); code != 400 || !strings.Contains(e.Text(), "answered before with other content") {
+		t.Errorf("other content: %d %s", code, e.Text())
+	}
+}
+
+// The connection is lost while code works on answers: it goes on in a turn of its own, for which the repeat waits.
+func TestRepeatWaitsForCodeThatGoesOnByItself(t *testing.T) {
+	t.Parallel()
+	w := newWhole(t)
+	w.env.BusyWait = -1
+	k := w.dialog(fencedCell("import time\nr = await get_rate({'pair': 'one'})\nopen('f', 'a').write('ran')\ntime.sleep(1)\nprint(r, open('f').read())"))
+	k.answer(t, k.send(t))
+	w.lose(t, k.body(t), "message_start")
+	w.env.SweepParked(t.Context()) // it has the turn now
+	if got := stdout(t, k.send(t)); got != "for one ran\n" {
+		t.Errorf("printed %q", got)
+	}
+}
+
+// The connection is lost while a call behind the continued code runs. Fails if the call is cut off or runs once more.
+func TestCallBehindContinuedCodeOutlivesTheConnectionAndRunsOnce(t *testing.T) {
+	t.Parallel()
+	w := newWhole(t)
+	w.env.BusyWait = -1
+	k := w.dialog("```parallel\n```\n" + fencedCell(askOne) +
+		"\n```bash\necho begun >> f; sleep 1; echo ended >> f; cat f\n```\n```end\n```\n```bash\nwc -l < f\n```")
+	k.answer(t, k.send(t))
+	w.lose(t, k.body(t), "code_execution_tool_result")
+	if got := stdout(t, k.send(t)); got != "for one\nbegun\nended\n2\n" {
+		t.Errorf("printed %q", got)
+	}
+}
+
+// lose sends a request as a stream and loses the connection at the first ping after a frame with this word: while what comes
+// next is at work. It returns when the server has done with the request.
+func (w *whole) lose(t *testing.T, body *claude.Node, after string) {
+	t.Helper()
+	w.PingEvery = 50 * time.Millisecond
+	body.Set("stream", claude.NewBool(true))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := &cut{ResponseRecorder: httptest.NewRecorder(), after: after, cut: cancel}
+	err := w.Create(c, httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/messages", strings.NewReader(body.Text())), w.env.Caller)
+	if ctx.Err() == nil {
+		t.Fatalf("the request came to its end: %v %s", err, c.Body)
+	}
+}
+
+// cut is a client that is lost.
+type cut struct {
+	*httptest.ResponseRecorder
+	after string
+	seen  bool
+	cut   func()
+}
+
+func (c *cut) Write(p []byte) (int, error) {
+	switch {
+	case strings.Contains(string(p), c.after):
+		c.seen = true
+	case c.seen && strings.Contains(string(p), "event: ping"):
+		c.cut()
+	}
+	return c.ResponseRecorder.Write(p)
 }

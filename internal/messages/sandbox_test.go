@@ -269,7 +269,7 @@ func TestBusyContainerIsToldToRetry(t *testing.T) {
 	w := newWhole(t)
 	id := w.ask(t, "", "```bash\ntrue\n```").At("container", "id").Str()
 	w.env.BusyWait = -1
-	p, err := w.containers().Acquire(t.Context(), w.env.Caller, id)
+	p, err := w.containers().Acquire(t.Context(), w.env.Caller, id, false)
 	if err != nil {
 		t.Fatal(err)
 	}

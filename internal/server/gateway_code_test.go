@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -27,23 +28,21 @@ func mixedCall(asked) (int, http.Header, string) {
 		`{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":2}}`, frameStop)
 }
 
+// The id is tried the moment it stands in the stream, whose rest is still to come, from other connections.
 func TestS54AContainerIsBoundBeforeItsIDIsSeen(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t)
 	u, v := g.user(g.a, "u"), g.user(g.a, "v")
 	g.up.answer = mixedCall
-	const workers, rounds = 4, 100
+	body := message(textBlock, `,"stream":true,"tools":[`+codeTool+`,{"name":"x","input_schema":{"type":"object"}}]`)
+	const workers, rounds = 20, 50
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
 			for range rounds {
-				a := g.say(u, message(textBlock, `,"stream":true,"tools":[`+codeTool+`,{"name":"x","input_schema":{"type":"object"}}]`))
-				_, rest, _ := strings.Cut(a.body, `"container":{"id":"`)
-				id, _, found := strings.Cut(rest, `"`)
-				if !found {
-					t.Errorf("no container is told: %s", a.body)
-					return
-				}
+				resp := g.do("POST", proxy+"/messages", "", strings.NewReader(body), "content-type", "application/json",
+					"x-auth-token", u.token, "x-app-id", u.app.id, "x-app-identity-token", u.app.identity)
+				id := firstSight(t, resp.Body)
 				statuses := make(chan string, 2)
 				for name, w := range map[string]who{"U": u, "V": v} {
 					go func() {
@@ -53,13 +52,34 @@ func TestS54AContainerIsBoundBeforeItsIDIsSeen(t *testing.T) {
 				}
 				for range cap(statuses) {
 					if s := <-statuses; s != "U200" && s != "V404" {
-						t.Errorf("the id a moment after it was told: %s", s)
+						t.Errorf("the id as soon as it was told: %s", s)
 					}
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
+}
+
+// firstSight reads a stream up to the id of its container and no further.
+func firstSight(t *testing.T, stream io.Reader) string {
+	const before = `"container":{"id":"`
+	var read []byte
+	for one := make([]byte, 1); ; {
+		if _, err := io.ReadFull(stream, one); err != nil {
+			t.Errorf("no container is told: %v after %s", err, read)
+			return ""
+		}
+		if read = append(read, one[0]); one[0] != '"' {
+			continue
+		}
+		if _, id, ok := strings.Cut(string(read), before); ok && strings.HasSuffix(id, `"`) {
+			return strings.TrimSuffix(id, `"`)
+		}
+	}
 }
 
 func TestS55OneDeletionOfAFileSucceeds(t *testing.T) {
