@@ -10,12 +10,12 @@ import (
 func newUserCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "See and block the users of apps",
-		Long: "See and block the users of apps. A USER is the subject of its tokens; of another issuer than this server, the issuer's id,\n" +
+		Short: "See, block and delete the users of apps",
+		Long: "See, block and delete the users of apps. A USER is the subject of its tokens; of another issuer than this server, the issuer's id,\n" +
 			"a '/' and the subject. The id that the list shows names a user of one app.",
 		Example: "  airlock user list --app invoices\n  airlock user block u1 --app invoices",
 	}
-	cmd.AddCommand(newUserListCommand(), newUserGetCommand(), newUserBlockCommand())
+	cmd.AddCommand(newUserListCommand(), newUserGetCommand(), newUserBlockCommand(), newUserDeleteCommand())
 	return cmd
 }
 
@@ -97,5 +97,28 @@ func newUserBlockCommand() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&app, "app", "", "in this app only")
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the user in again, where it was blocked the same way")
+	return cmd
+}
+
+func newUserDeleteCommand() *cobra.Command {
+	var app string
+	cmd := adminCommand(&cobra.Command{
+		Use:   "delete USER --app APP",
+		Short: "Block a user of an app and delete the files and containers that are the user's alone",
+		Long: "Block a user of an app for good and delete the files and containers that are the user's alone. What is open to the whole app\n" +
+			"stays, as do the audit and the records of use. Running requests are cut off, or run to their end first (users.on_delete in\n" +
+			"'airlock serve --print-config'). 'airlock user block --undo' lets the user in again, with nothing.",
+		Example: "  airlock user delete okta/00u1 --app invoices",
+		Args:    cobra.ExactArgs(1),
+	}, func(m map[string]any) string {
+		line := "deleted " + cell(m["user"]) + "  files " + cell(m["files"]) + "  containers " + cell(m["containers"])
+		if m["finished"] != true {
+			line += "  requests of the user still run: what they make is deleted when they end"
+		}
+		return line
+	}, func(args []string) (string, string, any) {
+		return http.MethodDelete, withQuery(userPath(args[0]), "app", app), nil
+	})
+	cmd.Flags().StringVar(&app, "app", "", "the app whose user it is; not needed with the id that the list shows")
 	return cmd
 }

@@ -149,6 +149,14 @@ func selectPage(ctx context.Context, q db.IDB, c tenant.Caller, p pageQuery) ([]
 	return rows, db.Err(err)
 }
 
+// selectPrivate gives the ids of what is a user's alone, also of what has expired, in their order.
+func selectPrivate(ctx context.Context, q db.IDB, c tenant.Caller, after string, limit int) ([]string, error) {
+	var ids []string
+	err := c.Where(q.NewSelect().Model((*fileRow)(nil)).Column("f.id")).Where("f.owner_user = ?", c.UserID).Where("f.owner_scope = 'user'").
+		Where("f.deleted_at IS NULL").Where("f.id > ?", after).Order("f.id").Limit(int64(limit)).Scan(ctx, &ids)
+	return ids, db.Err(err)
+}
+
 // entomb keeps id, owner and order of a row and forgets the rest.
 func entomb(ctx context.Context, tx db.Tx, row *fileRow, now int64) error {
 	return db.MustChange(tx.NewUpdate().Model((*fileRow)(nil)).

@@ -116,7 +116,7 @@ func (p *parts) openTenants(ctx context.Context, cfg *Config, cursor []byte, log
 	p.tenants = &tenant.Service{
 		DB: p.db, Now: cfg.Now, CursorKey: cursor, Log: log, Audit: p.audit, IdentitySecret: identity,
 		PlatformSecret: cfg.Identity.PlatformSecret, IdentityOverlap: cfg.Identity.Overlap, SigningOverlap: cfg.Identity.SigningOverlap,
-		TokenIssuer: cfg.Identity.Issuer, Issuers: cfg.Issuers, Limits: tenant.RateLimits(cfg.Limits),
+		TokenIssuer: cfg.Identity.Issuer, Issuers: cfg.Issuers, Limits: tenant.RateLimits(cfg.Limits), KeepUsers: cfg.Users.Keep, MaxUsers: cfg.Users.Max,
 	}
 	return p.tenants.ReadIssuers(ctx)
 }

@@ -43,6 +43,7 @@ type Config struct {
 	Issuers   []tenant.Issuer   `yaml:"issuers"` // whose tokens are taken beside our own; id, issuer, audience, azp_patterns, alg, key or key_file or jwks, binds_apps
 	Limits    LimitSettings     `yaml:"limits"`
 	Audit     AuditSettings     `yaml:"audit"`
+	Users     UserSettings      `yaml:"users"`
 
 	ShutdownGrace    time.Duration `yaml:"shutdown_grace"`     // how long running turns may go on after SIGTERM
 	StrictAPIVersion bool          `yaml:"strict_api_version"` // refuse what anthropic-version 2026-10-21 removed
@@ -196,6 +197,13 @@ type AuditSettings struct {
 	Max  int           `yaml:"max"` // entries
 }
 
+// UserSettings bound what is remembered of users, and say what becomes of the requests of one who is deleted.
+type UserSettings struct {
+	Keep     time.Duration `yaml:"keep"`      // who owns nothing and is not blocked is forgotten so long after the last request
+	Max      int           `yaml:"max"`       // users of one app that are remembered
+	OnDelete string        `yaml:"on_delete"` // running requests of a deleted user: cut (default) or finish
+}
+
 // DefaultConfig is the configuration of `airlock serve` without any setting.
 func DefaultConfig() Config {
 	return Config{
@@ -211,6 +219,7 @@ func DefaultConfig() Config {
 		File:          FileSettings{MaxBytes: 500 << 20},
 		Identity:      IdentitySettings{Issuer: tenant.OwnIssuer, Overlap: tenant.DefaultIdentityOverlap, SigningOverlap: tenant.DefaultSigningOverlap},
 		Limits:        LimitSettings{AppMessages: 64, UserMessages: 16, UserRequests: 1000, Misses: 60},
+		Users:         UserSettings{Keep: tenant.DefaultKeepUsers, Max: tenant.DefaultMaxUsers, OnDelete: deleteCuts},
 		Audit:         AuditSettings{Keep: audit.DefaultKeep, Max: audit.DefaultMax},
 		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second, ToolWait: codeexec.DefaultToolWait},
 		ShutdownGrace: 10 * time.Minute,

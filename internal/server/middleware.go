@@ -16,7 +16,7 @@ import (
 
 // serve surrounds a route. The order is fixed, from the outside in: metrics; request id, recovery, log line and error
 // body (wire.Handler); proxy rule; drain gate; body limit; version and betas; authentication; declared length; disk;
-// handler.
+// limits; list of running requests; handler.
 func (s *Server) serve(route Route) http.Handler {
 	return s.metrics.measure(route.Method+" "+route.Pattern, wire.Handler(s.log, func(w http.ResponseWriter, r *http.Request) error {
 		if err := s.fromProxy(r); err != nil {
@@ -51,7 +51,9 @@ func (s *Server) serve(route Route) http.Handler {
 		if err != nil {
 			return err
 		}
-		err = route.Handler(w, r, caller)
+		r, leave := s.flights.enter(r, caller)
+		defer leave()
+		err = ended(r, route.Handler(w, r, caller))
 		s.noteMiss(r, caller, err)
 		return err
 	}))

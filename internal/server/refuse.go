@@ -84,6 +84,7 @@ func (c *Config) checkIdentity() error {
 	for key, n := range map[string]int{
 		"limits.app_messages": c.Limits.AppMessages, "limits.user_messages": c.Limits.UserMessages, "limits.app_requests": c.Limits.AppRequests,
 		"limits.user_requests": c.Limits.UserRequests, "limits.misses": c.Limits.Misses, "audit.max": c.Audit.Max,
+		"users.max": c.Users.Max,
 	} {
 		if n < 0 {
 			return fmt.Errorf("%s: %d is below 0", key, n)
@@ -91,10 +92,14 @@ func (c *Config) checkIdentity() error {
 	}
 	for key, d := range map[string]time.Duration{
 		"identity.overlap": c.Identity.Overlap, "identity.signing_overlap": c.Identity.SigningOverlap, "audit.keep": c.Audit.Keep,
+		"users.keep": c.Users.Keep,
 	} {
 		if d < 0 {
 			return fmt.Errorf("%s: %s is below 0", key, d)
 		}
+	}
+	if v := c.Users.OnDelete; v != "" && v != deleteCuts && v != deleteWaits {
+		return fmt.Errorf("users.on_delete: %q is not %s or %s", v, deleteCuts, deleteWaits)
 	}
 	if u, err := url.Parse(c.Identity.PublicURL); err != nil || (c.Identity.PublicURL != "" && (u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"))) {
 		return fmt.Errorf("identity.public_url: %q is not an address like https://airlock.example.com", c.Identity.PublicURL)

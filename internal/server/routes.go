@@ -94,6 +94,7 @@ func (s *Server) routes() []Route {
 		{"GET", "/airlock/v1/users", auditor, noBody, false, writesNothing, "List users", t.ServeListUsers},
 		{"GET", "/airlock/v1/users/{id}", auditor, noBody, false, writesNothing, "Get a user", t.ServeGetUser},
 		{"PATCH", "/airlock/v1/users/{id}", operator, smallBody, false, writesNothing, "Block or unblock a user", t.ServeUpdateUser},
+		{"DELETE", "/airlock/v1/users/{id}", operator, noBody, false, writesNothing, "Block a user of an app and delete what is the user's alone", t.ServeDeleteUser},
 		{"GET", "/airlock/v1/limits", auditor, noBody, false, writesNothing, "List the limits that are set", t.ServeListLimits},
 		{"PUT", "/airlock/v1/limits", operator, smallBody, false, writesSome, "Set the limits of an app or of a user in it", t.ServeSetLimit},
 		{"DELETE", "/airlock/v1/limits", operator, noBody, false, writesNothing, "Remove such limits", t.ServeRemoveLimit},

@@ -22,6 +22,7 @@ type Server struct {
 	parts   *parts
 	metrics *serverMetrics
 	gate    gate
+	flights flights
 
 	url, adminURL string
 	adminListener net.Listener // nil = admin routes are on the API's listener
@@ -58,6 +59,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	s.metrics.showDriver(p.caps)
 	s.metrics.watchAccounts(p.containers)
 	p.tenants.PublicURL = func() string { return or(s.cfg.Identity.PublicURL, s.url) }
+	p.tenants.Erase = s.erase
 	p.audit.Start(ctx)
 	p.containers.Start(ctx)
 	p.pool.Start(ctx)

@@ -320,7 +320,7 @@ func (s *Service) stand(r *http.Request, v verified, p pair, gen int64) (Caller,
 	c := Caller{
 		AppID: p.appID, UserID: v.origin + "/" + v.subject, Subject: v.subject, Issuer: v.origin, TokenScope: v.scope,
 		AppProven: p.appID != "", Models: modelList(text(st.Models)), Limits: st.limits(), Exchanged: v.claims.origin != "",
-		BoundTo: v.appID,
+		BoundTo: v.appID, Unnoted: st.LastSeen == nil || s.now().Sub(micros(*st.LastSeen)) >= seenAgain,
 	}
 	if text(st.OwnerIssuer) == v.origin && text(st.OwnerSub) == v.subject {
 		c.UserID = ""
@@ -331,9 +331,6 @@ func (s *Service) stand(r *http.Request, v verified, p pair, gen int64) (Caller,
 	}
 	if c.Scope, err = scopeOf(r.Header); err != nil {
 		return Caller{}, err
-	}
-	if st.Seen == 0 {
-		s.sawUser(ctx, p.appID, v.origin, v.subject)
 	}
 	return c, nil
 }

@@ -105,13 +105,18 @@ type userJSON struct {
 	Issuer      string  `json:"issuer"`
 	Subject     string  `json:"subject"`
 	FirstSeenAt string  `json:"first_seen_at"`
-	BlockedAt   *string `json:"blocked_at"`
+	// LastSeenAt is exact to a day.
+	LastSeenAt string  `json:"last_seen_at"`
+	BlockedAt  *string `json:"blocked_at"`
+	// DeletedAt is when what is the user's was deleted.
+	DeletedAt *string `json:"deleted_at"`
 }
 
 func userShape(u *User) userJSON {
 	j := userJSON{
 		ID: u.ID, Type: "user", User: u.Issuer + "/" + u.Subject, Issuer: u.Issuer, Subject: u.Subject,
-		FirstSeenAt: wire.FormatTime(u.FirstSeen), BlockedAt: wire.FormatTimePtr(u.BlockedAt),
+		FirstSeenAt: wire.FormatTime(u.FirstSeen), LastSeenAt: wire.FormatTime(u.LastSeen), BlockedAt: wire.FormatTimePtr(u.BlockedAt),
+		DeletedAt: wire.FormatTimePtr(u.DeletedAt),
 	}
 	if u.AppID != "" {
 		j.AppID = &u.AppID
@@ -187,6 +192,26 @@ func (s *Service) ServeUpdateUser(w http.ResponseWriter, r *http.Request, c Call
 	}
 	s.record(r, c, u.AppID, event, u.Issuer+"/"+u.Subject)
 	return wire.WriteJSON(w, http.StatusOK, userShape(u))
+}
+
+// ServeDeleteUser answers DELETE /airlock/v1/users/{id}?app=: it blocks a user of an app and deletes what is his alone. Finished is
+// false while requests of his still run or something could not be deleted yet: that goes on by itself.
+func (s *Service) ServeDeleteUser(w http.ResponseWriter, r *http.Request, c Caller) error {
+	app := ""
+	if err := queryTexts(r, map[string]*string{"app": &app}); err != nil {
+		return err
+	}
+	u, gone, err := s.DeleteUser(r.Context(), r.PathValue("id"), app)
+	if u != nil {
+		s.record(r, c, u.AppID, "user.deleted", u.Issuer+"/"+u.Subject)
+	}
+	if err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, map[string]any{
+		"id": u.ID, "type": "user_deleted", "app_id": u.AppID, "user": u.Issuer + "/" + u.Subject,
+		"files": gone.Files, "containers": gone.Containers, "finished": gone.Finished,
+	})
 }
 
 type limitJSON struct {

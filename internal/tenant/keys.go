@@ -164,8 +164,8 @@ func (s *Service) RevokeKey(ctx context.Context, id string, mayAdmin bool) (*Key
 	return row.key(), nil
 }
 
-// Sweep removes keys that expired long ago, those of single commands when they have expired, and what is kept of tokens and
-// signing keys that nothing verifies any more.
+// Sweep removes keys that expired long ago, those of single commands when they have expired, what is kept of tokens and
+// signing keys that nothing verifies any more, users of whom nothing is left to know, and what deleted users still have.
 func (s *Service) Sweep(ctx context.Context) error {
 	now := s.now()
 	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
@@ -176,7 +176,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sweep keys: %w", err)
 	}
-	return nil
+	return errors.Join(s.sweepErasing(ctx), s.sweepUsers(ctx))
 }
 
 // EnsureAdminKey gives the admin key in the file at path and makes file and key if there is none, or if

@@ -49,6 +49,8 @@ type Caller struct {
 	BoundTo string
 	// Exchanged is set for a token of ours that stands for one of another issuer.
 	Exchanged bool
+	// Unnoted says that the user is not remembered yet, or not for today. Admit sees to it.
+	Unnoted bool
 	// Models are the app's allowed models; empty is all.
 	Models []string
 	// Limits are what is set for the app and the user beside the defaults.

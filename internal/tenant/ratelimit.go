@@ -68,13 +68,20 @@ type state struct {
 
 // Admit lets a request of a caller in, and is called once for each. release ends it and may be called again; it is never
 // nil. The header tells the limit that is nearest, and is to be sent with the error too, which is a 429 with a time.
-func (s *Service) Admit(_ context.Context, c Caller, w Work) (release func(), h http.Header, err error) {
+func (s *Service) Admit(ctx context.Context, c Caller, w Work) (release func(), h http.Header, err error) {
+	release, h, err = s.admit(c, w)
+	if err == nil && c.Unnoted {
+		s.noteUser(ctx, c)
+	}
+	return release, h, err
+}
+
+func (s *Service) admit(c Caller, w Work) (release func(), h http.Header, err error) {
 	h = http.Header{}
-	now := s.now()
 	l := &s.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held, err := s.hold(c, w, h, now)
+	held, err := s.hold(c, w, h, s.now())
 	if err != nil {
 		l.give(held)
 		return func() {}, h, err

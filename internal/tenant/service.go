@@ -55,6 +55,12 @@ type Service struct {
 	Audit *audit.Log
 	// Limits are those for whom nothing else is set.
 	Limits RateLimits
+	// KeepUsers is how long a user is remembered after the last request who owns nothing and is not blocked, MaxUsers how many
+	// of one app are; 0 = DefaultKeepUsers and DefaultMaxUsers.
+	KeepUsers time.Duration
+	MaxUsers  int
+	// Erase ends what runs for a user of an app, as the settings say, and deletes what is his alone. nil: nothing can be owned.
+	Erase func(ctx context.Context, user Caller) (Erased, error)
 	// Transport fetches the keys of issuers; nil is the network.
 	Transport http.RoundTripper
 
@@ -68,6 +74,11 @@ type identityState struct {
 
 	issuers issuerState
 	limiter limiter
+
+	sweep struct {
+		sync.Mutex
+		users time.Time // when idle users were looked for last
+	}
 }
 
 // own are our own signing keys.

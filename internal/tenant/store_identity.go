@@ -80,7 +80,7 @@ type standing struct {
 	Models         *string `bun:"allowed_models"`
 	DisabledAt     *int64  `bun:"disabled_at"`
 	Generations    int     `bun:"generations"` // of the asked one that counts
-	Seen           int     `bun:"seen"`
+	LastSeen       *int64  `bun:"last_seen"`
 	Blocked        int     `bun:"blocked"`
 	Revoked        int     `bun:"revoked"` // the token, or what it was exchanged from
 	Signing        int     `bun:"signing"` // the key of ours that signed it still counts
@@ -106,7 +106,7 @@ type question struct {
 const standingQuery = `
 SELECT a.id AS app_id, a.owner_issuer, a.owner_sub, a.require_token_app_binding AS require_binding, a.origin, a.allowed_models, a.disabled_at,
   (SELECT COUNT(*) FROM app_identities g WHERE g.app_id = ?0 AND g.gen = ?1 AND (g.ends_at IS NULL OR g.ends_at > ?2)) AS generations,
-  (SELECT COUNT(*) FROM users u WHERE u.app_id = ?0 AND u.issuer = ?3 AND u.sub = ?4) AS seen,
+  (SELECT u.last_seen FROM users u WHERE u.app_id = ?0 AND u.issuer = ?3 AND u.sub = ?4) AS last_seen,
   (SELECT COUNT(*) FROM users u WHERE u.app_id IN (?0, '') AND u.issuer = ?3 AND u.sub = ?4 AND u.blocked_at IS NOT NULL) AS blocked,
   (SELECT COUNT(*) FROM revoked_tokens t WHERE t.id IN (?5, ?7)) AS revoked,
   (SELECT COUNT(*) FROM signing_keys s WHERE s.kid = ?8 AND (s.ends_at IS NULL OR s.ends_at > ?2)) AS signing,

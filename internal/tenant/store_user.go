@@ -15,15 +15,23 @@ type userRow struct {
 	Issuer        string `bun:"issuer"`
 	Sub           string `bun:"sub"`
 	FirstSeen     int64  `bun:"first_seen"`
+	LastSeen      int64  `bun:"last_seen"`
 	BlockedAt     *int64 `bun:"blocked_at"`
+	DeletedAt     *int64 `bun:"deleted_at"`
+	Erasing       bool   `bun:"erasing"`
 }
 
 func (r *userRow) user() *User {
-	return &User{ID: r.ID, AppID: r.AppID, Issuer: r.Issuer, Subject: r.Sub, FirstSeen: micros(r.FirstSeen), BlockedAt: microsPtr(r.BlockedAt)}
+	return &User{
+		ID: r.ID, AppID: r.AppID, Issuer: r.Issuer, Subject: r.Sub, FirstSeen: micros(r.FirstSeen), LastSeen: micros(r.LastSeen),
+		BlockedAt: microsPtr(r.BlockedAt), DeletedAt: microsPtr(r.DeletedAt),
+	}
 }
 
-func insertUser(ctx context.Context, tx db.Tx, row *userRow) error {
-	_, err := tx.NewInsert().Model(row).On("CONFLICT (app_id, issuer, sub) DO NOTHING").Exec(ctx)
+// noteUser remembers a user, or that he was there again.
+func noteUser(ctx context.Context, tx db.Tx, row *userRow) error {
+	_, err := tx.NewInsert().Model(row).On("CONFLICT (app_id, issuer, sub) DO UPDATE").
+		Set("last_seen = CASE WHEN u.last_seen > EXCLUDED.last_seen THEN u.last_seen ELSE EXCLUDED.last_seen END").Exec(ctx)
 	return err
 }
 
@@ -75,13 +83,74 @@ func blockUser(ctx context.Context, tx db.Tx, id string, now int64) error {
 }
 
 func unblockUser(ctx context.Context, tx db.Tx, f userFilter) error {
-	up := tx.NewUpdate().Model((*userRow)(nil)).Set("blocked_at = NULL")
+	up := tx.NewUpdate().Model((*userRow)(nil)).Set("blocked_at = NULL").Set("deleted_at = NULL").Set("erasing = FALSE")
 	if f.id != "" {
 		up = up.Where("id = ?", f.id)
 	} else {
 		up = up.Where("app_id = ? AND issuer = ? AND sub = ?", f.appID, f.issuer, f.sub)
 	}
 	return db.MustChange(up.Exec(ctx))
+}
+
+// insertDeleted blocks a user of an app for good and has what is his erased.
+func insertDeleted(ctx context.Context, tx db.Tx, row *userRow) error {
+	_, err := tx.NewInsert().Model(row).On("CONFLICT (app_id, issuer, sub) DO UPDATE").
+		Set("blocked_at = COALESCE(u.blocked_at, EXCLUDED.blocked_at)").Set("deleted_at = EXCLUDED.deleted_at").Set("erasing = TRUE").Exec(ctx)
+	return err
+}
+
+func selectErasing(ctx context.Context, q db.IDB) ([]*userRow, error) {
+	var rows []*userRow
+	err := q.NewSelect().Model(&rows).Where("u.erasing").Order("u.id").Scan(ctx)
+	return rows, db.Err(err)
+}
+
+// endErasing notes that nothing is left, unless he was deleted once more meanwhile.
+func endErasing(ctx context.Context, tx db.Tx, row *userRow) error {
+	_, err := tx.NewUpdate().Model((*userRow)(nil)).Set("erasing = FALSE").Where("id = ?", row.ID).Where("deleted_at = ?", row.DeletedAt).Exec(ctx)
+	return err
+}
+
+// ownsNothing: what is open to the whole app is not the user's alone. The conditions are those of the indexes of owners.
+const ownsNothing = `u.blocked_at IS NULL AND u.deleted_at IS NULL
+	AND NOT EXISTS (SELECT 1 FROM files f WHERE f.owner_app = u.app_id AND f.owner_user = u.issuer || '/' || u.sub
+		AND f.owner_scope = 'user' AND f.deleted_at IS NULL)
+	AND NOT EXISTS (SELECT 1 FROM containers c WHERE c.owner_app = u.app_id AND c.owner_user = u.issuer || '/' || u.sub
+		AND c.owner_scope = 'user' AND c.state NOT IN ('deleting', 'deleted'))`
+
+// selectIdleUsers gives users who own nothing, are not blocked and were not seen since a moment, those of one app or of all ("*").
+func selectIdleUsers(ctx context.Context, q db.IDB, app string, before int64, limit int) ([]*userRow, error) {
+	var rows []*userRow
+	sel := q.NewSelect().Model(&rows).Column("u.id", "u.last_seen").Where("u.last_seen < ?", before).Where(ownsNothing)
+	if app != allApps {
+		sel = sel.Where("u.app_id = ?", app)
+	}
+	err := sel.Order("u.last_seen").Limit(int64(limit)).Scan(ctx)
+	return rows, db.Err(err)
+}
+
+// dropUsers forgets users unless they were blocked or seen since they were read.
+func dropUsers(ctx context.Context, tx db.Tx, rows []*userRow) error {
+	for _, r := range rows {
+		_, err := tx.NewDelete().Model((*userRow)(nil)).Where("id = ?", r.ID).Where("last_seen = ?", r.LastSeen).Where("blocked_at IS NULL").Exec(ctx)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// crowded is an app of which more users are remembered than may be.
+type crowded struct {
+	AppID string `bun:"app_id"`
+	Users int    `bun:"users"`
+}
+
+func selectCrowded(ctx context.Context, q db.IDB, most int) ([]crowded, error) {
+	var rows []crowded
+	err := q.NewSelect().Model((*userRow)(nil)).Column("app_id").ColumnExpr("COUNT(*) AS users").Group("app_id").
+		Having("COUNT(*) > ?", most).Scan(ctx, &rows)
+	return rows, db.Err(err)
 }
 
 type limitRow struct {

@@ -197,6 +197,7 @@ func TestUserTokenGivesItsCaller(t *testing.T) {
 				t.Errorf("%s: %v", tt.name, err)
 				continue
 			}
+			want.Unnoted = true // nobody was admitted
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.name, d)
 			}

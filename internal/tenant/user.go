@@ -23,16 +23,11 @@ type User struct {
 	AppID           string
 	Issuer, Subject string
 	FirstSeen       time.Time
-	BlockedAt       *time.Time
-}
-
-// sawUser notes a subject at its first request in an app. A failure, as of a full disk, is no failure of the request.
-func (s *Service) sawUser(ctx context.Context, appID, issuer, sub string) {
-	row := &userRow{ID: wire.NewID("user"), AppID: appID, Issuer: issuer, Sub: sub, FirstSeen: s.now().UnixMicro()}
-	err := s.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error { return insertUser(ctx, tx, row) })
-	if err != nil && s.Log != nil {
-		s.Log.WarnContext(ctx, "a new user could not be noted", "error", err)
-	}
+	// LastSeen is exact to a day.
+	LastSeen  time.Time
+	BlockedAt *time.Time
+	// DeletedAt is when the administration deleted what is the user's.
+	DeletedAt *time.Time
 }
 
 func noUser() error { return &wire.Error{Type: wire.TypeNotFound, Message: "There is no such user."} }
@@ -147,7 +142,7 @@ func (s *Service) BlockUser(ctx context.Context, user, app string, blocked bool)
 			err = blockUser(ctx, tx, f.id, now)
 		default:
 			err = insertBlocked(ctx, tx, &userRow{
-				ID: wire.NewID("user"), AppID: f.appID, Issuer: f.issuer, Sub: f.sub, FirstSeen: now, BlockedAt: &now,
+				ID: wire.NewID("user"), AppID: f.appID, Issuer: f.issuer, Sub: f.sub, FirstSeen: now, LastSeen: now, BlockedAt: &now,
 			})
 		}
 		if err != nil {
