@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,8 +40,10 @@ type Entry struct {
 	ID string
 	At time.Time
 	Event
-	// Count is how many equal events within a second the entry stands for; the request is that of the first.
-	Count int64
+	// Count is how many equal events from At to LastAt, at most an hour later, the entry stands for; the request is that of
+	// the first.
+	Count  int64
+	LastAt time.Time
 }
 
 // What is kept, if nothing else is set.
@@ -50,14 +53,10 @@ const (
 )
 
 const (
-	maxPending = 4096
 	maxDetail  = 1 << 10
 	maxName    = 512
 	flushEvery = time.Second
 )
-
-// dropped is the event of what did not fit.
-const dropped = "audit.dropped"
 
 // Log is the audit of a server. Its exported fields are set before the first use. It is safe for concurrent use.
 type Log struct {
@@ -73,13 +72,13 @@ type Log struct {
 	Max  int
 
 	mu      sync.Mutex
-	pending map[Event]*Entry // by the event without its request
-	order   []*Entry
-	lost    int64
+	recent  recent
 	flushMu sync.Mutex // one flush at a time
 	wake    chan struct{}
 	stop    chan struct{}
 	done    chan struct{}
+	// committed is called after a batch was written, for tests; its error is that of the write.
+	committed func() error
 }
 
 func (l *Log) now() time.Time {
@@ -105,21 +104,7 @@ func (l *Log) Write(ctx context.Context, e Event) {
 	e.AppID, e.User, e.Event, e.Detail = clean(e.AppID, maxName), clean(e.User, maxName), clean(e.Event, maxName), clean(e.Detail, maxDetail)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if have := l.pending[e]; have != nil {
-		have.Count++
-		return
-	}
-	if len(l.order) >= maxPending {
-		l.lost++
-		return
-	}
-	entry := &Entry{ID: wire.NewID("audit"), At: l.now().UTC(), Event: e, Count: 1}
-	entry.RequestID = clean(request, maxName)
-	if l.pending == nil {
-		l.pending = map[Event]*Entry{}
-	}
-	l.pending[e] = entry
-	l.order = append(l.order, entry)
+	l.recent.count(e, clean(request, maxName), l.now().UTC())
 	if l.wake != nil {
 		select {
 		case l.wake <- struct{}{}:
@@ -186,43 +171,29 @@ func (l *Log) Close(ctx context.Context) error {
 	return l.Flush(ctx)
 }
 
-// Flush writes what waits. On an error it waits on, as far as it fits.
+// Flush writes what waits. On an error it waits on, as far as it fits: a batch whose outcome is unknown is written again, and
+// what it had written is written over.
 func (l *Log) Flush(ctx context.Context) error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	l.mu.Lock()
-	batch, lost := l.order, l.lost
 	// Counts of the batch must not change while it is written.
-	l.order, l.lost, l.pending = nil, 0, nil
+	taken, batch := l.recent.take()
 	l.mu.Unlock()
-	if lost > 0 {
-		batch = append(batch, &Entry{
-			ID: wire.NewID("audit"), At: l.now().UTC(), Count: lost,
-			Event: Event{Level: Warn, Event: dropped, Detail: "more events at once than are kept"},
-		})
-	}
 	if len(batch) == 0 {
 		return nil
 	}
-	err := l.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error { return insertEntries(ctx, tx, batch) })
+	err := l.DB.RunTx(ctx, func(ctx context.Context, tx db.Tx) error { return putEntries(ctx, tx, batch) })
+	if err == nil && l.committed != nil {
+		err = l.committed()
+	}
 	if err == nil {
 		return nil
 	}
-	l.putBack(batch)
-	return fmt.Errorf("write audit: %w", err)
-}
-
-func (l *Log) putBack(batch []*Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range l.order {
-		if len(batch) < maxPending {
-			batch = append(batch, e)
-			continue
-		}
-		l.lost += e.Count
-	}
-	l.order, l.pending = batch, nil
+	l.recent.putBack(taken)
+	return fmt.Errorf("write audit: %w", err)
 }
 
 // Query narrows a list; "" and the zero time are everything.
@@ -272,7 +243,8 @@ func (l *Log) List(ctx context.Context, q Query) ([]Entry, string, error) {
 	return all, next, err
 }
 
-// Sweep removes what is older than Keep, and the oldest beyond Max.
+// Sweep removes what is older than Keep, and what is beyond Max: of the sources and kinds of event that have most, so that who
+// causes many entries loses his own.
 func (l *Log) Sweep(ctx context.Context) error {
 	keep, most := l.Keep, l.Max
 	if keep == 0 {
@@ -281,11 +253,54 @@ func (l *Log) Sweep(ctx context.Context) error {
 	if most == 0 {
 		most = DefaultMax
 	}
-	err := l.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
-		return deleteEntries(ctx, tx, l.now().Add(-keep).UnixMicro(), most)
-	})
+	before := l.now().Add(-keep).UnixMicro()
+	err := l.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error { return deleteOld(ctx, tx, before) })
+	if err == nil {
+		err = l.thin(ctx, most)
+	}
 	if err != nil {
 		return fmt.Errorf("sweep audit: %w", err)
 	}
 	return nil
+}
+
+func (l *Log) thin(ctx context.Context, most int) error {
+	n, err := countEntries(ctx, l.DB.Read())
+	if err != nil || n <= most {
+		return err
+	}
+	all, err := countBySource(ctx, l.DB.Read())
+	if err != nil {
+		return err
+	}
+	level := fairShare(all, most)
+	return l.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
+		for _, g := range all {
+			if g.Entries <= level {
+				continue
+			}
+			if err := deleteBeyond(ctx, tx, &g, level); err != nil {
+				return err
+			}
+		}
+		return deleteBeyond(ctx, tx, nil, most) // where there are more sources than there is room
+	})
+}
+
+// fairShare is how many entries each source and kind may keep so that all of them are at most so many: who has fewer keeps
+// all, and the others have the same. It is at least 1.
+func fairShare(all []ofSource, most int) int {
+	counts := make([]int, len(all))
+	for i, g := range all {
+		counts[i] = g.Entries
+	}
+	slices.Sort(counts)
+	for i, n := range counts {
+		share := most / (len(counts) - i)
+		if n > share {
+			return max(share, 1)
+		}
+		most -= n
+	}
+	return max(most, 1)
 }

@@ -306,13 +306,15 @@ type auditJSON struct {
 	RequestID string `json:"request_id"`
 	Event     string `json:"event"`
 	Detail    string `json:"detail"`
-	Count     int64  `json:"count"`
+	// Count is of equal events from at to last_at, at most an hour.
+	Count  int64  `json:"count"`
+	LastAt string `json:"last_at"`
 }
 
 func auditShape(e audit.Entry) auditJSON {
 	return auditJSON{
 		ID: e.ID, Type: "audit_entry", At: wire.FormatTime(e.At), Level: string(e.Level), AppID: e.AppID, User: e.User,
-		RequestID: e.RequestID, Event: e.Event.Event, Detail: e.Detail, Count: e.Count,
+		RequestID: e.RequestID, Event: e.Event.Event, Detail: e.Detail, Count: e.Count, LastAt: wire.FormatTime(e.LastAt),
 	}
 }
 
