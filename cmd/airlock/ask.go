@@ -40,11 +40,14 @@ The answer goes to standard output, what happens meanwhile to standard error. Re
 a second report.docx becomes "report (2).docx". Without a running server on the data folder, one is started
 inside this command for the time of the call. Without PROMPT, standard input is the prompt.
 
+With --user the files and the container belong to that user of the app, as when the user's own application had asked.
+
 Exit code 1 also if the model's code could not be run because the server had no sandbox for it. An answer that is
 interrupted (exit code 130) or breaks off is kept as far as it is whole, and -c goes on from there.`,
 		Example: `  airlock ask --file report.docx "Add a summary on page one"
   airlock ask --file sales.csv --out results "Draw a chart of sales by month"
-  airlock ask -c "Now as a PDF"`,
+  airlock ask -c "Now as a PDF"
+  airlock ask --app invoices --user u1 --file in.csv "Which customers owe most?"`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runAsk(cmd, &o, args) },
 	}
 	o.conn.addFlags(cmd, true)
@@ -106,7 +109,7 @@ func runAsk(cmd *cobra.Command, o *askOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	t, err := transcriptFor(where, o.conn.app)
+	t, err := transcriptFor(where, o.conn.app, o.conn.user)
 	if err != nil {
 		return err
 	}

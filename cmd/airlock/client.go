@@ -29,7 +29,9 @@ const (
 
 // connection says where the server is and who asks: the flags every client command has.
 type connection struct {
-	url, key, data, app string
+	url, key, data, app, user string
+	// asApp is set for commands that act as an app or a user of it; others have flags of these names that mean something else.
+	asApp bool
 	// chosen reports whether the flag of that name was given, nil means that none was.
 	chosen func(flag string) bool
 }
@@ -37,12 +39,13 @@ type connection struct {
 // addFlags adds the flags; withApp is for commands that act as an app.
 func (c *connection) addFlags(cmd *cobra.Command, withApp bool) {
 	f := cmd.Flags()
-	c.chosen = f.Changed
+	c.chosen, c.asApp = f.Changed, withApp
 	f.StringVar(&c.url, "url", "", "address of the server, with or without the /v1 of an SDK's base URL (AIRLOCK_URL; default: the one running on the data folder)")
 	f.StringVar(&c.key, "key", "", "key (AIRLOCK_KEY; default: the admin key of the data folder)")
 	f.StringVar(&c.data, "data", "", "data folder (AIRLOCK_DATA)")
 	if withApp {
 		f.StringVar(&c.app, "app", "default", "app to act for, when the key is the admin key")
+		f.StringVar(&c.user, "user", "", "act as this user of the app, who alone has what the command makes; needs the admin key, or a key that may make tokens")
 	}
 }
 
@@ -58,6 +61,10 @@ func (c *connection) resolve() error {
 			return exitError{code: 2, err: errors.New("--key is empty")}
 		}
 		c.key = os.Getenv("AIRLOCK_KEY")
+	}
+	if c.asApp && c.user == "" && c.given("user") {
+		// What was meant to be a user's must not turn into the app's.
+		return exitError{code: 2, err: errors.New("--user is empty")}
 	}
 	if c.url != "" && !strings.HasPrefix(c.url, "http://") && !strings.HasPrefix(c.url, "https://") {
 		return exitError{code: 2, err: fmt.Errorf("the address %q must begin with http:// or https://", c.url)}
@@ -110,9 +117,11 @@ type client struct {
 	url, adminURL string
 	key           string
 	http          *http.Client
-	// sessionKey is the id of a key made for this command; close revokes it.
-	sessionKey string
-	adminKey   string
+	// token is that of a user, in place of the key.
+	token string
+	// sessionKey and sessionToken are the ids of a key or token made for this command; close revokes them.
+	sessionKey, sessionToken string
+	adminKey                 string
 	// began is the server's clock at its first answer, to the second.
 	began time.Time
 }
@@ -192,7 +201,36 @@ func (c *connection) dialAPI(ctx context.Context) (*client, error) {
 			return nil, errors.New("--app needs the admin key: an API key already belongs to its app")
 		}
 	}
-	return cl, cl.becomeApp(ctx, c.app)
+	return cl, cl.become(ctx, c.app, c.user)
+}
+
+// become lets the client act for an app, or for a user of it ("" = none).
+func (c *client) become(ctx context.Context, app, user string) error {
+	if user != "" {
+		return c.becomeUser(ctx, app, user)
+	}
+	return c.becomeApp(ctx, app)
+}
+
+// becomeUser takes a token of a user: of the app with the admin key, of the key's own app with another.
+func (c *client) becomeUser(ctx context.Context, app, user string) error {
+	var made struct {
+		ID    string `json:"id"`
+		Token string `json:"token"`
+	}
+	body := map[string]any{"user": user, "ttl_seconds": int64(sessionKeyTTL / time.Second)}
+	mint := c.call
+	if strings.HasPrefix(c.key, adminPrefix) {
+		c.adminKey, body["app"], mint = c.key, app, c.adminCall
+	}
+	if err := mint(ctx, http.MethodPost, "/airlock/v1/tokens", body, &made); err != nil {
+		return fmt.Errorf("token for user %q: %w", user, err)
+	}
+	if c.adminKey != "" {
+		c.sessionToken = made.ID // a key that may make tokens may not revoke them; this one ends by itself
+	}
+	c.token = made.Token
+	return nil
 }
 
 func (c *client) becomeApp(ctx context.Context, app string) error {
@@ -212,15 +250,18 @@ func (c *client) becomeApp(ctx context.Context, app string) error {
 	return nil
 }
 
-// close revokes the key that this command made for itself. A failure is no failure of the command: the key ends by itself.
+// close revokes the key or token that this command made for itself. A failure is no failure of the command: they end by
+// themselves.
 func (c *client) close(ctx context.Context) {
-	if c.sessionKey == "" {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = c.adminCall(ctx, http.MethodDelete, "/airlock/v1/keys/"+c.sessionKey, nil, nil)
-	c.sessionKey = ""
+	if c.sessionKey != "" {
+		_ = c.adminCall(ctx, http.MethodDelete, "/airlock/v1/keys/"+c.sessionKey, nil, nil)
+	}
+	if c.sessionToken != "" {
+		_ = c.adminCall(ctx, http.MethodPost, "/airlock/v1/tokens/revoke", map[string]any{"token": c.sessionToken}, nil)
+	}
+	c.sessionKey, c.sessionToken = "", ""
 }
 
 func (c *client) adminCall(ctx context.Context, method, path string, in, out any) error {
@@ -280,7 +321,11 @@ func (c *client) send(ctx context.Context, method, path string, contentType stri
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("x-api-key", c.key)
+	if c.token != "" {
+		req.Header.Set("x-auth-token", c.token)
+	} else {
+		req.Header.Set("x-api-key", c.key)
+	}
 	req.Header.Set("anthropic-version", apiVersion)
 	if contentType != "" {
 		req.Header.Set("content-type", contentType)

@@ -73,7 +73,7 @@ func (o *askOptions) startHere(ctx context.Context, n notes) (_ *client, stop fu
 	if c.key == "" {
 		c.key = here.adminKey
 	}
-	if err := c.becomeApp(ctx, o.conn.app); err != nil {
+	if err := c.become(ctx, o.conn.app, o.conn.user); err != nil {
 		stop()
 		return nil, nil, err
 	}

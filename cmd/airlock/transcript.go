@@ -16,7 +16,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/claude"
 )
 
-// transcript is the last conversation with one server as one app, kept for `ask -c`.
+// transcript is the last conversation with one server as one app or user, kept for `ask -c`.
 type transcript struct {
 	Model     string    `json:"model"`
 	Container string    `json:"container,omitempty"`
@@ -25,8 +25,9 @@ type transcript struct {
 	path string
 }
 
-// transcriptFor names the transcript of a server (its instance; an address or data folder where that is not known) and an app.
-func transcriptFor(where, app string) (*transcript, error) {
+// transcriptFor names the transcript of a server (its instance; an address or data folder where that is not known), an app and
+// a user of it ("" = the app itself).
+func transcriptFor(where, app, user string) (*transcript, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if state == "" {
 		home, err := os.UserHomeDir()
@@ -35,7 +36,11 @@ func transcriptFor(where, app string) (*transcript, error) {
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
-	sum := sha256.Sum256([]byte(where + "\x00" + app))
+	name := where + "\x00" + app
+	if user != "" {
+		name += "\x00" + user
+	}
+	sum := sha256.Sum256([]byte(name))
 	return &transcript{path: filepath.Join(state, "airlock", "ask-"+hex.EncodeToString(sum[:8])+".json")}, nil
 }
 

@@ -59,7 +59,7 @@ func TestStreamWithAGapIsAnError(t *testing.T) {
 
 func TestTranscriptIsForTheUserAlone(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	a, err := transcriptFor("http://127.0.0.1:1", "default")
+	a, err := transcriptFor("http://127.0.0.1:1", "default", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +70,17 @@ func TestTranscriptIsForTheUserAlone(t *testing.T) {
 	if err := a.save(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := transcriptFor("http://127.0.0.1:1", "default")
+	b, err := transcriptFor("http://127.0.0.1:1", "default", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.load(); err != nil || b.Container != "container_1" || string(b.Messages[0].Content) != `"x"` {
 		t.Errorf("got %+v, %v", b, err)
 	}
-	if other, err := transcriptFor("http://127.0.0.1:1", "other"); err != nil || other.load() == nil {
+	if user, err := transcriptFor("http://127.0.0.1:1", "default", "u"); err != nil || user.load() == nil {
+		t.Errorf("a user goes on with the app's conversation: %v", err)
+	}
+	if other, err := transcriptFor("http://127.0.0.1:1", "other", ""); err != nil || other.load() == nil {
 		t.Errorf("another app continues this conversation (%v)", err)
 	}
 }
