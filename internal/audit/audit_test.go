@@ -199,8 +199,11 @@ func TestWhatDoesNotFitIsCounted(t *testing.T) {
 func TestNobodyFloodsTheAuditOfOthers(t *testing.T) {
 	run(t, func(t *testing.T, x *fixture) {
 		quiet := []audit.Event{
-			{Event: "access.refused", AppID: "app_quiet", Detail: "once"}, {Event: "access.refused", User: "idp/u", Detail: "once"},
-			{Event: "token.refused", Detail: "once"}, {Event: "app.disabled", AppID: "app_loud", User: "key key_1"}, {Event: "signing.rotated", User: "key key_1"},
+			{Event: "access.refused", AppID: "app_quiet", Detail: "once"},
+			{Event: "access.refused", User: "idp/u", Detail: "once"},
+			{Event: "token.refused", Detail: "once"},
+			{Event: "app.disabled", AppID: "app_loud", User: "key key_1"},
+			{Event: "signing.rotated", User: "key key_1"},
 		}
 		loud := func() {
 			for _, source := range []audit.Event{

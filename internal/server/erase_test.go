@@ -86,7 +86,8 @@ func (l *leaving) rest() string {
 func (l *leaving) deletes() (out struct {
 	Files, Containers int
 	Finished          bool
-}) {
+},
+) {
 	l.t.Helper()
 	a := l.call(who{}, "DELETE", "/airlock/v1/users/u?app=a", nil, "x-api-key", l.AdminKey())
 	if a.status != 200 {
