@@ -5,18 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
-	"net/http/httptrace"
+	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/anthropics/anthropic-sdk-go/v2"
 	"github.com/anthropics/anthropic-sdk-go/v2/option"
@@ -50,14 +46,14 @@ func lookup(t *testing.T, calls *atomic.Int64) anthropic.BetaTool {
 	return tool
 }
 
-// programmatic runs code that calls lookup, to the end.
-func programmatic(t *testing.T, c anthropic.Client, code string, calls *atomic.Int64) *anthropic.BetaMessage {
+// programmatic runs a script whose code calls lookup, to the end.
+func programmatic(t *testing.T, c anthropic.Client, prompt string, lookup anthropic.BetaTool) *anthropic.BetaMessage {
 	t.Helper()
-	runner := c.Beta.Messages.NewToolRunner([]anthropic.BetaTool{lookup(t, calls)}, anthropic.BetaToolRunnerParams{
+	runner := c.Beta.Messages.NewToolRunner([]anthropic.BetaTool{lookup}, anthropic.BetaToolRunnerParams{
 		BetaMessageNewParams: anthropic.BetaMessageNewParams{
 			Model: "script", MaxTokens: 4096,
 			Tools:    []anthropic.BetaToolUnionParam{{OfCodeExecutionTool20260120: &anthropic.BetaCodeExecutionTool20260120Param{}}, lookupDefinition},
-			Messages: []anthropic.BetaMessageParam{anthropic.NewBetaUserMessage(anthropic.NewBetaTextBlock(fence("cell", code)))},
+			Messages: []anthropic.BetaMessageParam{anthropic.NewBetaUserMessage(anthropic.NewBetaTextBlock(prompt))},
 		},
 	})
 	last, err := runner.RunToCompletion(t.Context())
@@ -100,66 +96,90 @@ func TestToolRunnerAnswersCodeThatCallsItsTools(t *testing.T) {
 		{"an error", "print(await lookup({'n': -1}))\nprint(await lookup({'n': 2}))", "below zero\nvalue 2\n", 2},
 	} {
 		var calls atomic.Int64
-		got := printed(t, programmatic(t, c, tt.code, &calls))
+		got := printed(t, programmatic(t, c, fence("cell", tt.code), lookup(t, &calls)))
 		if !strings.Contains(got, tt.want) || calls.Load() != tt.calls {
 			t.Errorf("%s: printed %q after %d calls, want %q after %d", tt.name, got, calls.Load(), tt.want, tt.calls)
 		}
 	}
 }
 
-// lossy loses connections: of every second continuation the answer, when it is complete, or in the middle of the request.
-type lossy struct {
-	early bool
-	seen  atomic.Int64
-	lost  atomic.Int64
+// clients are those that go through every door: the runner of the Go SDK, and in ../ts that of the TypeScript SDK and the AI SDK,
+// plain and streaming.
+const clients = 4
+
+// Every client, while its tool is late, the connection is lost between request and answer, and the server is killed. The door
+// waits for all of them before it does something, so those in ../ts run beside this test and not in a turn after it.
+func TestClientsWhoseToolsAreLateLostOrCutOff(t *testing.T) {
+	t.Parallel()
+	node := findNode(t)
+	late := newDoor(t, serve(t, t.TempDir(), "AIRLOCK_MESSAGES_TOOL_WAIT=10s"), clients)
+	killed := newDoor(t, serve(t, t.TempDir()), clients)
+	lossy := newDoor(t, &another{url: server.url, key: server.key}, clients)
+	lossy.lossy = true
+	scripts := make(chan error, 1)
+	go func() {
+		scripts <- nodeTest(t.Context(), node, "faults.mjs", "LATE_URL="+late.url, "LATE_KEY="+late.server.key, "KILLED_URL="+killed.url,
+			"KILLED_KEY="+killed.server.key, "LOST_URL="+lossy.url, "LOST_KEY="+server.key)
+	}()
+	for _, tt := range []struct {
+		name   string
+		door   *door
+		before func(context.Context) error
+		code   string
+		want   string
+		calls  int64
+	}{
+		{"late", late, late.late, "try:\n    await lookup({'n': 1})\nexcept TimeoutError as e:\n    print(e)", "Calling tools ['lookup'] timed out after 10 seconds.\n", 1},
+		{"killed", killed, killed.kill, "print(await lookup({'n': 1}))", "unavailable", 1},
+		{
+			"lost", lossy, func(context.Context) error { return nil },
+			"import time\nseen = []\nfor n in range(2):\n    seen.append(await lookup({'n': n}))\n    time.sleep(0.05)\nprint(seen)", "['value 0', 'value 1']\n", 2,
+		},
+	} {
+		c := anthropic.NewClient(option.WithBaseURL(tt.door.url+"/go"), option.WithAPIKey(tt.door.at().key))
+		if got, calls := cutOff(t, c, tt.code, tt.before); got != tt.want || calls != tt.calls {
+			t.Errorf("%s: printed %q after %d calls, want %q after %d", tt.name, got, calls, tt.want, tt.calls)
+		}
+	}
+	if err := <-scripts; err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"go", "ts", "ai-generateText", "ai-streamText"} {
+		if lossy.lost[name] != 2 {
+			t.Errorf("%s lost %d connections", name, lossy.lost[name])
+		}
+	}
 }
 
-func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
+// cutOff runs code that calls lookup, whose answers come after before, and then a command. It gives what the code printed.
+func cutOff(t *testing.T, c anthropic.Client, code string, before func(context.Context) error) (got string, calls int64) {
+	t.Helper()
+	var n atomic.Int64
+	tool := lookup(t, &n)
+	m := programmatic(t, c, script(fence("cell", code), fence("bash", "echo goes on")), delayed{tool, before})
+	if !strings.Contains(m.RawJSON(), `goes on\n`) {
+		t.Errorf("the turn did not go on: %s", m.RawJSON())
+	}
+	return printed(t, m), n.Load()
+}
+
+// delayed is a tool that does something before it answers.
+type delayed struct {
+	anthropic.BetaTool
+	before func(context.Context) error
+}
+
+func (d delayed) Execute(ctx context.Context, in json.RawMessage) ([]anthropic.BetaToolResultBlockParamContentUnion, error) {
+	if err := d.before(ctx); err != nil {
 		return nil, err
 	}
-	r = r.Clone(r.Context())
-	r.Body = io.NopCloser(strings.NewReader(string(body)))
-	if !strings.Contains(string(body), "tool_result") || l.seen.Add(1)%2 == 0 {
-		return http.DefaultTransport.RoundTrip(r)
-	}
-	l.lost.Add(1)
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	if l.early {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { cancel() }})
-	}
-	resp, err := http.DefaultTransport.RoundTrip(r.WithContext(ctx))
-	if err == nil {
-		_, err = io.Copy(io.Discard, resp.Body)
-		err = errors.Join(err, resp.Body.Close())
-	}
-	return nil, errors.Join(io.ErrUnexpectedEOF, err)
-}
-
-// The SDK repeats a request whose connection was lost: the code gets each answer once and loses none.
-func TestConnectionLostWhileCodeCallsTools(t *testing.T) {
-	t.Parallel()
-	for name, early := range map[string]bool{"before the answer": true, "with the answer": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := &lossy{early: early}
-			c := anthropic.NewClient(option.WithBaseURL(server.url), option.WithAPIKey(server.key),
-				option.WithHTTPClient(&http.Client{Transport: l}), option.WithMaxRetries(4))
-			var calls atomic.Int64
-			code := "import time\nseen = []\nfor n in range(4):\n    seen.append(await lookup({'n': n}))\n    time.sleep(0.05)\nprint(seen)"
-			got := printed(t, programmatic(t, c, code, &calls))
-			if got != "['value 0', 'value 1', 'value 2', 'value 3']\n" || calls.Load() != 4 || l.lost.Load() == 0 {
-				t.Errorf("printed %q after %d calls, %d connections lost", got, calls.Load(), l.lost.Load())
-			}
-		})
-	}
+	return d.BetaTool.Execute(ctx, in)
 }
 
 // another is a server of a test's own.
 type another struct {
 	data, url, key string
+	settings       []string
 	cmd            *exec.Cmd
 	log            string
 }
@@ -167,30 +187,11 @@ type another struct {
 // serve starts a server on a data folder, with settings as NAME=value.
 func serve(t *testing.T, data string, settings ...string) *another {
 	t.Helper()
-	a := &another{data: data, log: filepath.Join(t.TempDir(), "log")}
-	log, err := os.Create(a.log)
+	a, err := launch(data, settings...)
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	a.cmd = exec.Command(server.bin, "serve", "--listen", "127.0.0.1:0", "--upstream", "script", "--data", data)
-	a.cmd.Env = append(append(append(os.Environ(), anyDisk...), "AIRLOCK_SANDBOX_POOL=0"), settings...)
-	a.cmd.Stderr = log
-	out, err := a.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.end(t, syscall.SIGTERM) })
-	ready := bufio.NewScanner(out)
-	ready.Scan()
-	url, ok := strings.CutPrefix(ready.Text(), "airlock ready url=")
-	if !ok {
-		t.Fatalf("the server does not start: %s", tail(a.log))
-	}
-	a.url = url
 	key := exec.CommandContext(t.Context(), server.bin, "key", "create", "--json")
 	key.Env = append(os.Environ(), "AIRLOCK_DATA="+data, "AIRLOCK_URL=", "AIRLOCK_KEY=")
 	b, err := key.Output()
@@ -204,6 +205,35 @@ func serve(t *testing.T, data string, settings ...string) *another {
 	return a
 }
 
+// launch starts a server and waits until it serves.
+func launch(data string, settings ...string) (*another, error) {
+	log, err := os.CreateTemp(data, "log-")
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	a := &another{data: data, log: log.Name(), settings: settings}
+	a.cmd = exec.Command(server.bin, "serve", "--listen", "127.0.0.1:0", "--upstream", "script", "--data", data)
+	a.cmd.Env = append(append(append(os.Environ(), anyDisk...), "AIRLOCK_SANDBOX_POOL=0"), settings...)
+	a.cmd.Stderr = log
+	out, err := a.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.cmd.Start(); err != nil {
+		return nil, err
+	}
+	ready := bufio.NewScanner(out)
+	ready.Scan()
+	url, ok := strings.CutPrefix(ready.Text(), "airlock ready url=")
+	if !ok {
+		_ = a.cmd.Process.Kill()
+		return nil, fmt.Errorf("the server does not start: %w\n%s", a.cmd.Wait(), tail(a.log))
+	}
+	a.url = url
+	return a, nil
+}
+
 // end sends a signal and waits for the end; a second end does nothing.
 func (a *another) end(t *testing.T, s syscall.Signal) {
 	t.Helper()
@@ -213,79 +243,5 @@ func (a *another) end(t *testing.T, s syscall.Signal) {
 	_ = a.cmd.Process.Signal(s)
 	if err := a.cmd.Wait(); err != nil && s == syscall.SIGTERM {
 		t.Errorf("the server ended badly: %v\n%s", err, tail(a.log))
-	}
-}
-
-func (a *another) client() anthropic.Client {
-	return anthropic.NewClient(option.WithBaseURL(a.url), option.WithAPIKey(a.key))
-}
-
-// waiting sends a request whose code waits for lookup, and returns the request that answers it.
-func (a *another) waiting(t *testing.T, prompt string) anthropic.BetaMessageNewParams {
-	t.Helper()
-	p := anthropic.BetaMessageNewParams{
-		Model: "script", MaxTokens: 4096,
-		Tools:    []anthropic.BetaToolUnionParam{{OfCodeExecutionTool20260120: &anthropic.BetaCodeExecutionTool20260120Param{}}, lookupDefinition},
-		Messages: []anthropic.BetaMessageParam{anthropic.NewBetaUserMessage(anthropic.NewBetaTextBlock(prompt))},
-	}
-	c := a.client()
-	m, err := c.Beta.Messages.New(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Messages = append(p.Messages, m.ToParam())
-	for _, b := range m.Content {
-		if u, ok := b.AsAny().(anthropic.BetaToolUseBlock); ok {
-			p.Messages = append(p.Messages, anthropic.NewBetaUserMessage(anthropic.NewBetaToolResultBlock(u.ID, "value 1", false)))
-		}
-	}
-	p.Container = anthropic.BetaMessageNewParamsContainerUnion{OfString: anthropic.String(m.Container.ID)}
-	return p
-}
-
-func TestServerKilledWhileCodeWaits(t *testing.T) {
-	t.Parallel()
-	a := serve(t, t.TempDir())
-	p := a.waiting(t, script(fence("cell", "print(await lookup({'n': 1}))"), fence("bash", "echo goes on")))
-	a.end(t, syscall.SIGKILL)
-	c := serve(t, a.data).client()
-	m, err := c.Beta.Messages.New(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := printed(t, m); got != "unavailable" || m.StopReason != "end_turn" || !strings.Contains(m.RawJSON(), `goes on\n`) {
-		t.Errorf("the turn went on with %s", m.RawJSON())
-	}
-}
-
-func TestResultAfterTheDeadline(t *testing.T) {
-	t.Parallel()
-	a := serve(t, t.TempDir(), "AIRLOCK_MESSAGES_TOOL_WAIT=10s")
-	p := a.waiting(t, fence("cell", "try:\n    await lookup({'n': 1})\nexcept TimeoutError as e:\n    print(e)"))
-	a.logs(t, "parked cell went on by itself")
-	c := a.client()
-	m, err := c.Beta.Messages.New(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := printed(t, m); got != "Calling tools ['lookup'] timed out after 10 seconds.\n" {
-		t.Errorf("printed %q", got)
-	}
-}
-
-// logs waits until the server has logged something.
-func (a *another) logs(t *testing.T, what string) {
-	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if b, err := os.ReadFile(a.log); err != nil || strings.Contains(string(b), what) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatalf("the server never logged %q", what)
-		}
 	}
 }

@@ -35,7 +35,8 @@ func accounts(t *testing.T, e *containertest.Env, id container.ID) []container.E
 	return all
 }
 
-func TestEachCallHasOneAccount(t *testing.T) {
+// What a call used is counted in seconds of the sandbox, and not only in the tokens of a model.
+func TestCase28EachCallHasOneAccountOfItsSeconds(t *testing.T) {
 	t.Parallel()
 	runAll(t, func(t *testing.T, e *containertest.Env) {
 		f := e.Upload(t, e.Caller, "in.txt", strings.Repeat("i", 300))

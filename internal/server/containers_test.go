@@ -133,10 +133,22 @@ func TestContainersOfAnotherAppAnswerLikeNone(t *testing.T) {
 	}
 }
 
-func TestDeletedContainerIsGone(t *testing.T) {
+// With the header of a beta and without: a success says that it is gone, as reading back by every path shows.
+func TestCase27DeletedContainerIsGone(t *testing.T) {
 	t.Parallel()
 	r := start(t, testConfig(t))
-	path := "/airlock/v1/containers/" + r.container(r.key)
+	other := "/airlock/v1/containers/" + r.container(r.key)
+	if got := r.do("DELETE", other, r.key, nil, "anthropic-beta", "containers-2025-01-01").StatusCode; got != 200 {
+		t.Fatalf("delete: %d", got)
+	}
+	if got := r.status("GET", other, r.key, nil); got != 404 {
+		t.Errorf("after delete with the header of a beta: %d", got)
+	}
+	id := r.container(r.key)
+	path := "/airlock/v1/containers/" + id
+	if got := r.status("POST", path+"/exec", r.key, map[string]any{"command": "echo x > f"}); got != 200 {
+		t.Fatalf("exec: %d", got)
+	}
 	if got := r.status("DELETE", path, r.key, nil); got != 200 {
 		t.Fatalf("delete: %d", got)
 	}
@@ -144,6 +156,21 @@ func TestDeletedContainerIsGone(t *testing.T) {
 		if got := r.status(method, path, r.key, nil); got != 404 {
 			t.Errorf("%s after delete: %d", method, got)
 		}
+	}
+	for try, got := range map[string]int{
+		"exec": r.status("POST", path+"/exec", r.key, map[string]any{"command": "true"}), "file": r.status("GET", path+"/files/workspace/f", r.key, nil),
+		"fork": r.status("POST", path+"/fork", r.key, nil),
+	} {
+		if got != 404 {
+			t.Errorf("%s after delete: %d", try, got)
+		}
+	}
+	list, err := io.ReadAll(r.do("GET", "/airlock/v1/containers", r.key, nil).Body)
+	if err != nil || strings.Contains(string(list), id) {
+		t.Errorf("the list after delete: %s, %v", list, err)
+	}
+	if r.parts.containers.Workspaces.Size(id) != 0 || r.parts.containers.LiveCount() != 0 {
+		t.Errorf("%d bytes and %d sandboxes are left", r.parts.containers.Workspaces.Size(id), r.parts.containers.LiveCount())
 	}
 }
 

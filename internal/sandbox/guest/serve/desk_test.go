@@ -324,6 +324,36 @@ print(await echo(n=1))
 	}
 }
 
+// TestThreat55GuestCountsTheCallsOfACellItself: the host would take one call too many for a guest that has been taken over, and
+// let it go with all that it holds. Fails if the guest carries more than a cell may make.
+func TestThreat55GuestCountsTheCallsOfACellItself(t *testing.T) {
+	t.Parallel()
+	g := start(t, guest.Options{})
+	s := &groups{}
+	o := g.runCell(t, s.cell(forge+`
+this, kept = 1, 5
+import asyncio
+for _ in range(20): await asyncio.gather(*[echo(n=n) for n in range(50)])
+for n in range(10): forge(b'{}', t='call', call=n, name='echo')
+forge(t='wait')
+await asyncio.sleep(0.3) # what the guest carries is on its way then
+print('on')
+`))
+	if o.out != "on\n" || o.StateLost {
+		t.Errorf("got %+v", o)
+	}
+	calls := 0
+	for _, group := range s.take() {
+		calls += len(group)
+	}
+	if calls != guest.MaxToolCalls {
+		t.Errorf("the host saw %d calls", calls)
+	}
+	if o := g.runCell(t, s.cell("print(kept)")); o.out != "5\n" {
+		t.Errorf("the next cell: %+v", o)
+	}
+}
+
 // The clock of a cell stands still while the host has its calls, and only then.
 func TestTimeLimitStandsStillWhileToolsAreCalled(t *testing.T) {
 	t.Parallel()
