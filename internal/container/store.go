@@ -94,8 +94,7 @@ func end(ctx context.Context, d *db.DB, what string, f func(context.Context, db.
 // same answer.
 func load(ctx context.Context, d *db.DB, caller tenant.Caller, id ID) (*Container, error) {
 	var r row
-	q := d.Read().NewSelect().Model(&r).Where("container.id = ?", string(id)).Where("container.state NOT IN ('deleting', 'deleted')")
-	err := db.Err(caller.Where(q).Scan(ctx))
+	err := hotContainer.Scan(ctx, d, &r, string(id), caller.AppID, caller.UserID)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, wire.NotFound()
 	}
@@ -104,6 +103,11 @@ func load(ctx context.Context, d *db.DB, caller tenant.Caller, id ID) (*Containe
 	}
 	return r.container(), nil
 }
+
+var hotContainer = &db.Hot{Text: func(q db.IDB) string {
+	sel := q.NewSelect().Model((*row)(nil)).Where("container.id = ?", db.Arg(1)).Where("container.state NOT IN ('deleting', 'deleted')")
+	return tenant.WhereOwner(sel, db.Arg(2), db.Arg(3)).String()
+}}
 
 // position is a place in a list, newest first.
 type position struct {

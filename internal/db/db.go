@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -50,6 +51,7 @@ type DB struct {
 	write  *bun.DB
 	folder string // of SQLite's files
 	room   room
+	hot    sync.Map // *Hot to *sql.Stmt
 }
 
 // maxConns bounds the connections of one server to PostgreSQL, whose default limit is 100 in all.

@@ -47,7 +47,7 @@ type Service struct {
 
 // Get gives the metadata, also of an expired file until 30 days after its expiry.
 func (s *Service) Get(ctx context.Context, c tenant.Caller, id ID) (*File, error) {
-	row, err := selectVisible(ctx, s.DB.Read(), c, string(id), s.metadataLimit())
+	row, err := selectVisible(ctx, s.DB, c, string(id), s.metadataLimit())
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, wire.NotFound()
 	}

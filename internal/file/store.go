@@ -67,17 +67,21 @@ func insertFile(ctx context.Context, tx db.Tx, row *fileRow) error {
 }
 
 // visible leaves out tombstones and metadata that has reached its end.
-func visible(q *bun.SelectQuery, metadataLimit int64) *bun.SelectQuery {
+func visible(q *bun.SelectQuery, metadataLimit any) *bun.SelectQuery {
 	return q.Where("f.deleted_at IS NULL").Where("f.expires_at IS NULL OR f.expires_at > ?", metadataLimit)
 }
 
-func selectVisible(ctx context.Context, q db.IDB, c tenant.Caller, id string, metadataLimit int64) (*fileRow, error) {
+var hotVisible = &db.Hot{Text: func(q db.IDB) string {
+	sel := tenant.WhereOwner(q.NewSelect().Model((*fileRow)(nil)).Where("f.id = ?", db.Arg(1)), db.Arg(2), db.Arg(3))
+	return visible(sel, db.Arg(4)).String()
+}}
+
+func selectVisible(ctx context.Context, d *db.DB, c tenant.Caller, id string, metadataLimit int64) (*fileRow, error) {
 	row := new(fileRow)
 	if !ID(id).Valid() {
 		return nil, db.ErrNotFound
 	}
-	err := visible(c.Where(q.NewSelect().Model(row).Where("f.id = ?", id)), metadataLimit).Scan(ctx)
-	return row, db.Err(err)
+	return row, hotVisible.Scan(ctx, d, row, id, c.AppID, c.UserID, metadataLimit)
 }
 
 func lockVisible(ctx context.Context, d *db.DB, tx db.Tx, c tenant.Caller, id string, metadataLimit int64) (*fileRow, error) {

@@ -144,7 +144,8 @@ func readBearer(auth []string) (string, error) {
 }
 
 func (s *Service) byKey(r *http.Request, want Kind, secret string) (Caller, error) {
-	row, err := selectKeyByHash(r.Context(), s.DB.Read(), hashSecret(secret))
+	row := new(keyRow)
+	err := hotKeyByHash.Scan(r.Context(), s.DB, row, hashSecret(secret))
 	if err != nil && !errors.Is(err, db.ErrNotFound) {
 		return Caller{}, err
 	}
@@ -311,7 +312,7 @@ func (s *Service) onGateway(r *http.Request, v verified) (Caller, error) {
 // gen is the generation of an identity that verified.
 func (s *Service) stand(r *http.Request, v verified, p pair, gen int64) (Caller, error) {
 	ctx := r.Context()
-	st, err := selectStanding(ctx, s.DB.Read(), question{
+	st, err := selectStanding(ctx, s.DB, question{
 		appID: p.appID, gen: gen, verified: v, now: s.now().UnixMicro(),
 	})
 	if err != nil {

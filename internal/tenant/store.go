@@ -17,8 +17,11 @@ const (
 
 // Where is MayUse in SQL. Every read of an owned row for a caller goes through it; an update or a delete names the id of
 // a row that was read so.
-func (c Caller) Where(q *bun.SelectQuery) *bun.SelectQuery {
-	return q.Where(ownerRule, c.AppID, c.UserID)
+func (c Caller) Where(q *bun.SelectQuery) *bun.SelectQuery { return WhereOwner(q, c.AppID, c.UserID) }
+
+// WhereOwner is Caller.Where for a query that is made once for all callers: app and user are their places in it, see db.Arg.
+func WhereOwner(q *bun.SelectQuery, app, user any) *bun.SelectQuery {
+	return q.Where(ownerRule, app, user)
 }
 
 // ownerRule names the scopes in full, so that a value no rule knows lets nobody in.
@@ -166,12 +169,18 @@ func insertKey(ctx context.Context, tx db.Tx, row *keyRow) error {
 // selectKeyByHash gives a key of any kind together with the state of its app.
 func selectKeyByHash(ctx context.Context, q db.IDB, hash string) (*keyRow, error) {
 	row := new(keyRow)
-	err := q.NewSelect().Model(row).ColumnExpr("k.*").ColumnExpr("a.disabled_at AS app_disabled_at, a.allowed_models").
+	return row, db.Err(keyByHash(q, row, hash).Scan(ctx))
+}
+
+// hotKeyByHash is selectKeyByHash outside of a transaction.
+var hotKeyByHash = &db.Hot{Text: func(q db.IDB) string { return keyByHash(q, new(keyRow), db.Arg(1)).String() }}
+
+func keyByHash(q db.IDB, row *keyRow, hash any) *bun.SelectQuery {
+	return q.NewSelect().Model(row).ColumnExpr("k.*").ColumnExpr("a.disabled_at AS app_disabled_at, a.allowed_models").
 		ColumnExpr("l.messages AS app_messages, l.requests AS app_requests").
 		Join("LEFT JOIN apps AS a ON a.id = k.app_id").
 		Join("LEFT JOIN limits AS l ON l.app_id = k.app_id AND l.user_id = ''").
-		Where("k.hash = ?", hash).Scan(ctx)
-	return row, db.Err(err)
+		Where("k.hash = ?", hash)
 }
 
 func selectKey(ctx context.Context, q db.IDB, id string) (*keyRow, error) {

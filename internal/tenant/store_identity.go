@@ -103,24 +103,25 @@ type question struct {
 	now   int64
 }
 
-const standingQuery = `
+var hotStanding = &db.Hot{Text: func(db.IDB) string {
+	return `
 SELECT a.id AS app_id, a.owner_issuer, a.owner_sub, a.require_token_app_binding AS require_binding, a.origin, a.allowed_models, a.disabled_at,
-  (SELECT COUNT(*) FROM app_identities g WHERE g.app_id = ?0 AND g.gen = ?1 AND (g.ends_at IS NULL OR g.ends_at > ?2)) AS generations,
-  (SELECT u.last_seen FROM users u WHERE u.app_id = ?0 AND u.issuer = ?3 AND u.sub = ?4) AS last_seen,
-  (SELECT COUNT(*) FROM users u WHERE u.app_id IN (?0, '') AND u.issuer = ?3 AND u.sub = ?4 AND u.blocked_at IS NOT NULL) AS blocked,
-  (SELECT COUNT(*) FROM revoked_tokens t WHERE t.id IN (?5, ?7)) AS revoked,
-  (SELECT COUNT(*) FROM signing_keys s WHERE s.kid = ?8 AND (s.ends_at IS NULL OR s.ends_at > ?2)) AS signing,
+  (SELECT COUNT(*) FROM app_identities g WHERE g.app_id = $1 AND g.gen = $2 AND (g.ends_at IS NULL OR g.ends_at > $3)) AS generations,
+  (SELECT u.last_seen FROM users u WHERE u.app_id = $1 AND u.issuer = $4 AND u.sub = $5) AS last_seen,
+  (SELECT COUNT(*) FROM users u WHERE u.app_id IN ($1, '') AND u.issuer = $4 AND u.sub = $5 AND u.blocked_at IS NOT NULL) AS blocked,
+  (SELECT COUNT(*) FROM revoked_tokens t WHERE t.id IN ($6, $8)) AS revoked,
+  (SELECT COUNT(*) FROM signing_keys s WHERE s.kid = $9 AND (s.ends_at IS NULL OR s.ends_at > $3)) AS signing,
   la.messages AS app_messages, la.requests AS app_requests, lu.messages AS user_messages, lu.requests AS user_requests
 FROM (SELECT 1 AS one) o
-LEFT JOIN apps a ON a.id = ?0
-LEFT JOIN limits la ON la.app_id = ?0 AND la.user_id = ''
-LEFT JOIN limits lu ON lu.app_id = ?0 AND lu.user_id = ?6 AND ?6 <> ''`
+LEFT JOIN apps a ON a.id = $1
+LEFT JOIN limits la ON la.app_id = $1 AND la.user_id = ''
+LEFT JOIN limits lu ON lu.app_id = $1 AND lu.user_id = $7 AND $7 <> ''`
+}}
 
-func selectStanding(ctx context.Context, q db.IDB, k question) (*standing, error) {
+func selectStanding(ctx context.Context, d *db.DB, k question) (*standing, error) {
 	row := new(standing)
 	v := k.verified
-	err := q.NewRaw(standingQuery, k.appID, k.gen, k.now, v.origin, v.subject, v.tokenID, v.origin+"/"+v.subject, v.sourceID, v.ownKID).Scan(ctx, row)
-	return row, db.Err(err)
+	return row, hotStanding.Scan(ctx, d, row, k.appID, k.gen, k.now, v.origin, v.subject, v.tokenID, v.origin+"/"+v.subject, v.sourceID, v.ownKID)
 }
 
 type revokedRow struct {

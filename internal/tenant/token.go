@@ -171,7 +171,7 @@ func (s *Service) ExchangeToken(ctx context.Context, compact, app string, ttl ti
 	if err != nil {
 		return nil, err
 	}
-	st, err := selectStanding(ctx, s.DB.Read(), question{
+	st, err := selectStanding(ctx, s.DB, question{
 		appID: row.ID, verified: v, now: s.now().UnixMicro(),
 	})
 	if err != nil {

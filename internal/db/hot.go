@@ -1,0 +1,57 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+
+	"github.com/uptrace/bun"
+)
+
+// Hot is a query of at most one row that is asked in every request. Each connection parses it once: the arguments are not
+// part of its text, as they are in the texts of bun.
+type Hot struct {
+	// Text makes the query, with an Arg for each argument. It is called once for each database.
+	Text func(q IDB) string
+}
+
+// Arg stands for the nth argument of a Hot query, the first is 1.
+func Arg(n int) bun.Safe { return bun.Safe("$" + strconv.Itoa(n)) }
+
+// Scan reads the row into dest, a pointer to a struct. The error is ErrNotFound if there is none.
+func (h *Hot) Scan(ctx context.Context, d *DB, dest any, args ...any) (err error) {
+	stmt, err := d.prepared(ctx, h)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		// It may be the statement: a server of a later version has changed the table.
+		d.hot.CompareAndDelete(h, stmt)
+		return errors.Join(err, stmt.Close())
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return ErrNotFound
+	}
+	return d.read.ScanRow(ctx, rows, dest)
+}
+
+func (d *DB) prepared(ctx context.Context, h *Hot) (*sql.Stmt, error) {
+	if stmt, ok := d.hot.Load(h); ok {
+		return stmt.(*sql.Stmt), nil
+	}
+	// The statement outlives the request that was the first.
+	stmt, err := d.read.DB.PrepareContext(context.WithoutCancel(ctx), h.Text(d.read))
+	if err != nil {
+		return nil, err
+	}
+	if first, loaded := d.hot.LoadOrStore(h, stmt); loaded {
+		return first.(*sql.Stmt), stmt.Close()
+	}
+	return stmt, nil
+}

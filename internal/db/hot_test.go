@@ -1,0 +1,92 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
+)
+
+func TestHotQueryIsMadeOnceAndTakesItsArgumentsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	dbtest.Run(t, func(t *testing.T, d *db.DB) {
+		ctx := t.Context()
+		run(t, d, `INSERT INTO apps (id, name, created_at) VALUES ('app_1', 'it''s $2 ?', 7), ('app_2', 'b', 8)`)
+		made := 0
+		var mu sync.Mutex
+		hot := &db.Hot{Text: func(q db.IDB) string {
+			mu.Lock()
+			defer mu.Unlock()
+			made++
+			return q.NewSelect().Table("apps").Column("id", "created_at").Where("name = ? AND created_at < ?", db.Arg(1), db.Arg(2)).String()
+		}}
+		type app struct {
+			ID        string
+			CreatedAt int64
+		}
+		// The first request is over before the second one asks.
+		first, cancel := context.WithCancel(ctx)
+		var got app
+		if err := hot.Scan(first, d, &got, "it's $2 ?", 8); err != nil || got != (app{"app_1", 7}) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		cancel()
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				var got app
+				if err := hot.Scan(ctx, d, &got, "b", int64(9)); err != nil || got.ID != "app_2" {
+					t.Errorf("got %+v, %v", got, err)
+				}
+				for _, name := range []string{"c", "' OR '1'='1"} {
+					if err := hot.Scan(ctx, d, &got, name, 9); !errors.Is(err, db.ErrNotFound) {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if made != 1 {
+			t.Errorf("the text was made %d times", made)
+		}
+	})
+}
+
+// A server of a later version may change a table under one that runs.
+func TestHotQueryOutlivesAChangeOfItsTable(t *testing.T) {
+	t.Parallel()
+	dbtest.Run(t, func(t *testing.T, d *db.DB) {
+		hot := &db.Hot{Text: func(db.IDB) string { return "SELECT * FROM changing WHERE id = $1" }}
+		var got struct {
+			ID  int64
+			New int64
+		}
+		run(t, d, "CREATE TABLE changing (id BIGINT PRIMARY KEY)", "INSERT INTO changing VALUES (1)")
+		if err := hot.Scan(t.Context(), d, &got, 1); err != nil {
+			t.Fatal(err)
+		}
+		run(t, d, "ALTER TABLE changing ADD COLUMN new BIGINT NOT NULL DEFAULT 5")
+		_ = hot.Scan(t.Context(), d, &got, 1) // PostgreSQL refuses the old statement
+		if err := hot.Scan(t.Context(), d, &got, 1); err != nil || got.New != 5 {
+			t.Errorf("after the change: %+v, %v", got, err)
+		}
+	})
+}
+
+// run makes statements in one transaction.
+func run(t *testing.T, d *db.DB, statements ...string) {
+	t.Helper()
+	if err := d.RunTx(t.Context(), func(ctx context.Context, tx db.Tx) error {
+		for _, s := range statements {
+			if _, err := tx.ExecContext(ctx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
