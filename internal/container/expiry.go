@@ -299,14 +299,14 @@ func (s *Service) SweepExpired(ctx context.Context) error {
 }
 
 // retryDelete finishes a deletion, unless the request that began it is still at work or the turn that it cut off has not
-// ended.
+// ended. One that another server began has cut off nothing yet.
 func (s *Service) retryDelete(ctx context.Context, id ID) error {
 	done, ok := s.beginDelete(id)
 	if !ok {
 		return nil
 	}
 	defer done()
-	if s.busy(id) {
+	if s.cutOffBefore(id) {
 		return nil
 	}
 	// Since the row was read the request may have ended well.
@@ -318,6 +318,19 @@ func (s *Service) retryDelete(ctx context.Context, id ID) error {
 	}
 	s.log().InfoContext(ctx, "deletion finished", "container_id", id)
 	return nil
+}
+
+// cutOffBefore says whether a turn that was told to end is still at work.
+func (s *Service) cutOffBefore(id ID) bool {
+	s.mu.Lock()
+	v := s.lives[id]
+	s.mu.Unlock()
+	if v == nil {
+		return false
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.closed && len(v.turn) > 0
 }
 
 // expire gives up sandbox and workspace if mark, called under the turn, says so; nil = the row is marked already.

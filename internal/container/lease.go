@@ -58,6 +58,9 @@ func (s *Service) acquire(ctx context.Context, caller tenant.Caller, id ID, busy
 	if err != nil {
 		return nil, err
 	}
+	if c.State == StateActive && s.far(c) {
+		return nil, farError()
+	}
 	if c, err = s.settled(ctx, c); err != nil {
 		return nil, err
 	}
@@ -109,7 +112,7 @@ func (s *Service) beginTurn(ctx context.Context, caller tenant.Caller, id ID) (*
 		return nil, err
 	}
 	// A packed workspace lies on nobody's disk: unpacking it makes this instance its home.
-	if c.Home != s.Instance && !c.packed() {
+	if s.far(c) {
 		return nil, farError()
 	}
 	if c.touch(now) {

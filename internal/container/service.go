@@ -213,9 +213,13 @@ func (s *Service) settled(ctx context.Context, c *Container) (*Container, error)
 	return c, nil
 }
 
-// asSeen gives a row the state that time has given it, even if the background loop has not been there yet.
+// far says whether the disk of another server holds the workspace; only that one knows whether the container is at work.
+func (s *Service) far(c *Container) bool { return c.Home != s.Instance && !c.packed() }
+
+// asSeen gives a row the state that time has given it, even if the background loop has not been there yet. One that is far
+// ends when its own server says so.
 func (s *Service) asSeen(c *Container) *Container {
-	if c.State == StateActive && c.Expired(s.now()) && !s.busy(c.ID) {
+	if c.State == StateActive && c.Expired(s.now()) && !s.far(c) && !s.busy(c.ID) {
 		c.State = StateExpired
 	}
 	return c
@@ -268,7 +272,8 @@ func (s *Service) List(ctx context.Context, caller tenant.Caller, p ListParams) 
 
 // Delete ends a container. When it returns without an error its processes and its workspace are gone. In every case its
 // id answers like one that never existed; what failed is done again by the background loop. A running turn is cut off:
-// deleting is how an owner stops what a container does.
+// deleting is how an owner stops what a container does. One that is far has its processes and its workspace until the next
+// pass of its own server's loop.
 func (s *Service) Delete(ctx context.Context, caller tenant.Caller, id ID) error {
 	if err := id.Validate(); err != nil {
 		return err
@@ -286,6 +291,11 @@ func (s *Service) Delete(ctx context.Context, caller tenant.Caller, id ID) error
 		return wire.NotFound() // deleted since it was read
 	}
 	if err != nil {
+		return err
+	}
+	// Read behind the mark: from here on nobody packs or claims it any more.
+	c, err := find(ctx, s.DB, id)
+	if err != nil || s.far(c) {
 		return err
 	}
 	return s.finishDelete(context.WithoutCancel(ctx), id)
