@@ -126,12 +126,18 @@ type client struct {
 	began time.Time
 }
 
+// refuseRedirect: the key would go along to wherever the answer points.
+func refuseRedirect(req *http.Request, via []*http.Request) error {
+	return fmt.Errorf("%s redirects to %s, and the key is for the address that was given: use that address with --url if it is the server's",
+		via[0].URL.Host, req.URL.Redacted())
+}
+
 // dial finds the server and the key. The admin key of a data folder goes to the server of that folder and to no other.
 func (c *connection) dial() (*client, error) {
 	if err := c.resolve(); err != nil {
 		return nil, err
 	}
-	cl := &client{url: c.url, adminURL: c.url, key: c.key, http: &http.Client{}}
+	cl := &client{url: c.url, adminURL: c.url, key: c.key, http: &http.Client{CheckRedirect: refuseRedirect}}
 	if c.url == "" {
 		s, err := readServerFile(c.data)
 		if err != nil {

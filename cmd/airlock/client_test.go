@@ -219,6 +219,44 @@ func TestTerminalControlIsTakenOut(t *testing.T) {
 	}
 }
 
+func TestWhatOthersWroteBeginsNoLineAndNoColumn(t *testing.T) {
+	if got := cell("x\n2026-11-30\twarn\u2028y\x1b[1m"); got != "x\ufffd2026-11-30\ufffdwarn\ufffdy\ufffd[1m" {
+		t.Errorf("in a table %q", got)
+	}
+	if got := cell(map[string]any{"a": "b\nc"}); strings.Contains(got, "\n") {
+		t.Errorf("a nested value in a table %q", got)
+	}
+	f, err := createBeside(t.TempDir(), "b\u009b31m\n\u202etxt.exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got := filepath.Base(f.Name()); got != "b\ufffd31m\ufffd\ufffdtxt.exe" {
+		t.Errorf("a download is called %q", got)
+	}
+}
+
+func TestKeyFollowsNoRedirect(t *testing.T) {
+	reached := make(chan string, 1)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached <- r.Header.Get("x-api-key") }))
+	defer elsewhere.Close()
+	there := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusFound))
+	defer there.Close()
+	c, err := (&connection{url: there.URL, key: "sk-airlock-secret"}).dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.send(t.Context(), http.MethodGet, "/v1/files/x", "", nil)
+	if err == nil || !strings.Contains(err.Error(), "redirects to "+elsewhere.URL) {
+		t.Errorf("a redirect: %v", err)
+	}
+	select {
+	case key := <-reached:
+		t.Errorf("the other host was asked with %q", key)
+	default:
+	}
+}
+
 func TestDownloadOfAMissingFileWritesNothing(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/content") {

@@ -70,7 +70,7 @@ func newFileUploadCommand() *cobra.Command {
 			if err := json.Unmarshal(raw, &f); err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), f.ID); err != nil {
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), oneLine(f.ID)); err != nil {
 				return err
 			}
 		}
@@ -212,7 +212,7 @@ func newFileDownloadCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), oneLine(path))
 			return err
 		default:
 			return save(out, func(w io.Writer) error {
@@ -253,9 +253,9 @@ func (c *client) content(ctx context.Context, n notes, id, name string, dst io.W
 }
 
 // createBeside makes a new file called name in dir; if there is one already, "name (2).ext" and so on. The name comes from
-// another machine: only its last part counts, and it never names a folder.
+// another machine: only its last part counts, it never names a folder, and nothing in it controls a terminal.
 func createBeside(dir, name string) (*os.File, error) {
-	base := filepath.Base(filepath.Clean("/" + name))
+	base := oneLine(filepath.Base(filepath.Clean("/" + name)))
 	if base == "/" || base == "." {
 		base = "unnamed"
 	}

@@ -37,16 +37,16 @@ func run(args []string) int {
 		if err.Error() != s.Error() {
 			text += " (" + err.Error() + ")"
 		}
-		fmt.Fprintln(os.Stderr, text)
+		fmt.Fprintln(os.Stderr, printable(text))
 		return 128 + int(s)
 	}
 	if code, ok := errors.AsType[exitError](err); ok {
 		if code.err != nil {
-			fmt.Fprintln(os.Stderr, "airlock:", code.err)
+			fmt.Fprintln(os.Stderr, "airlock:", printable(code.err.Error()))
 		}
 		return code.code
 	}
-	fmt.Fprintln(os.Stderr, "airlock:", err)
+	fmt.Fprintln(os.Stderr, "airlock:", printable(err.Error())) // a server or a file name may have a part in it
 	if advice := adviceFor(err); advice != "" {
 		fmt.Fprintln(os.Stderr, advice)
 	}

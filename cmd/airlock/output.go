@@ -33,7 +33,7 @@ func printOne(cmd *cobra.Command, asJSON bool, raw json.RawMessage, line func(ma
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), line(m))
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), printable(line(m)))
 	return err
 }
 
@@ -80,7 +80,7 @@ func cell(v any) string {
 		if t, err := time.Parse(time.RFC3339Nano, v); err == nil {
 			return t.UTC().Format("2006-01-02 15:04:05Z")
 		}
-		return printable(v)
+		return oneLine(v)
 	case []any:
 		parts := make([]string, len(v))
 		for i, e := range v {
@@ -88,8 +88,18 @@ func cell(v any) string {
 		}
 		return strings.Join(parts, ",")
 	default:
-		return fmt.Sprint(v)
+		return oneLine(fmt.Sprint(v))
 	}
+}
+
+// oneLine is printable for what stands in a table or in the line of an error: nothing in it begins a line or a column.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' || r == '\n' || r == '\u2028' || r == '\u2029' {
+			return '�'
+		}
+		return r
+	}, printable(s))
 }
 
 // printable keeps what a name or a model wrote from controlling the terminal.
