@@ -29,7 +29,7 @@ func (h *Hot) Scan(ctx context.Context, d *DB, dest any, args ...any) (err error
 	if err != nil {
 		// It may be the statement: a server of a later version has changed the table.
 		d.hot.CompareAndDelete(h, stmt)
-		return errors.Join(err, stmt.Close())
+		return errors.Join(err, stmt.Close()) //nolint:sqlclosecheck // it is kept for the next request otherwise
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	if !rows.Next() {
@@ -51,7 +51,7 @@ func (d *DB) prepared(ctx context.Context, h *Hot) (*sql.Stmt, error) {
 		return nil, err
 	}
 	if first, loaded := d.hot.LoadOrStore(h, stmt); loaded {
-		return first.(*sql.Stmt), stmt.Close()
+		return first.(*sql.Stmt), stmt.Close() //nolint:sqlclosecheck // the one that is kept is open until the database is closed
 	}
 	return stmt, nil
 }
