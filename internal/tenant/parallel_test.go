@@ -3,6 +3,7 @@ package tenant_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -129,16 +130,22 @@ func (x *fixture) twoSettings(both []*tenant.Service, app string) {
 	x.t.Helper()
 	ctx, yes, origin, models := x.t.Context(), true, "https://a.example", []string{"m"}
 	changes := []tenant.AppChange{{RequireTokenBinding: &yes}, {Origin: &origin}, {AllowedModels: &models}, {Disabled: &yes}}
-	fns := make([]func() error, len(changes))
+	fns, answers := make([]func() error, len(changes)), make([]*tenant.App, len(changes))
 	for i, ch := range changes {
-		fns[i] = func() error { _, err := both[i%2].UpdateApp(ctx, app, ch); return err }
+		fns[i] = func() (err error) { answers[i], err = both[i%2].UpdateApp(ctx, app, ch); return err }
 	}
 	if err := together(fns...); err != nil {
-		x.t.Error(err)
+		x.t.Fatal(err)
 	}
-	a, err := x.s.GetApp(ctx, app)
-	if err != nil || !a.RequireTokenBinding || a.Origin != origin || len(a.AllowedModels) != 1 || a.DisabledAt == nil {
+	whole := func(a *tenant.App) bool {
+		return a.RequireTokenBinding && a.Origin == origin && len(a.AllowedModels) == 1 && a.DisabledAt != nil
+	}
+	if a, err := x.s.GetApp(ctx, app); err != nil || !whole(a) {
 		x.t.Errorf("a change is lost: %+v, %v", a, err)
+	}
+	// Whoever came last was told of all.
+	if !slices.ContainsFunc(answers, whole) {
+		x.t.Errorf("nobody is told what the app is now: %+v", answers)
 	}
 	no, none := false, ""
 	back := tenant.AppChange{Disabled: &no, RequireTokenBinding: &no, Origin: &none, AllowedModels: &[]string{}}

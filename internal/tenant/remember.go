@@ -127,32 +127,9 @@ type Erased struct {
 // to the app, and what was written down of him, stays. What his running requests still make goes too, in the background.
 // The user is given with an error too once he is blocked.
 func (s *Service) DeleteUser(ctx context.Context, user, app string) (*User, Erased, error) {
-	f, err := s.findUser(ctx, user, app)
+	row, err := s.toDelete(ctx, user, app)
 	if err != nil {
 		return nil, Erased{}, err
-	}
-	row, err := selectUser(ctx, s.DB.Read(), f)
-	switch {
-	case err == nil:
-	case !errors.Is(err, db.ErrNotFound):
-		return nil, Erased{}, fmt.Errorf("delete user: %w", err)
-	case f.id != "":
-		return nil, Erased{}, noUser()
-	default:
-		if err := s.checkIssuer(ctx, "user", f.issuer); err != nil {
-			return nil, Erased{}, err
-		}
-		row = &userRow{ID: wire.NewID("user"), AppID: f.appID, Issuer: f.issuer, Sub: f.sub, FirstSeen: s.now().UnixMicro(), LastSeen: s.now().UnixMicro()}
-	}
-	if row.AppID == "" {
-		return nil, Erased{}, wire.Invalid("app: expected the app whose user is to be deleted.")
-	}
-	a, err := s.GetApp(ctx, row.AppID)
-	if err != nil {
-		return nil, Erased{}, err
-	}
-	if a.OwnerIssuer == row.Issuer && a.OwnerSub == row.Sub {
-		return nil, Erased{}, wire.Invalid("user: it is the app's owner, whose things are the app's.")
 	}
 	at := s.now().UnixMicro()
 	row.BlockedAt, row.DeletedAt, row.Erasing = &at, &at, true
@@ -168,6 +145,39 @@ func (s *Service) DeleteUser(ctx context.Context, user, app string) (*User, Eras
 	}
 	gone, err := s.erase(ctx, row)
 	return row.user(), gone, err
+}
+
+// toDelete finds a user of an app who may be deleted. One who was never seen may come some day.
+func (s *Service) toDelete(ctx context.Context, user, app string) (*userRow, error) {
+	f, err := s.findUser(ctx, user, app)
+	if err != nil {
+		return nil, err
+	}
+	row, err := selectUser(ctx, s.DB.Read(), f)
+	switch {
+	case err == nil:
+	case !errors.Is(err, db.ErrNotFound):
+		return nil, fmt.Errorf("delete user: %w", err)
+	case f.id != "":
+		return nil, noUser()
+	default:
+		if err := s.checkIssuer(ctx, "user", f.issuer); err != nil {
+			return nil, err
+		}
+		now := s.now().UnixMicro()
+		row = &userRow{ID: wire.NewID("user"), AppID: f.appID, Issuer: f.issuer, Sub: f.sub, FirstSeen: now, LastSeen: now}
+	}
+	if row.AppID == "" {
+		return nil, wire.Invalid("app: expected the app whose user is to be deleted.")
+	}
+	a, err := s.GetApp(ctx, row.AppID)
+	if err != nil {
+		return nil, err
+	}
+	if a.OwnerIssuer == row.Issuer && a.OwnerSub == row.Sub {
+		return nil, wire.Invalid("user: it is the app's owner, whose things are the app's.")
+	}
+	return row, nil
 }
 
 func (s *Service) erase(ctx context.Context, row *userRow) (Erased, error) {
