@@ -19,9 +19,8 @@ type Level string
 
 // The levels.
 const (
-	Info     Level = "info"     // what was done
-	Warn     Level = "warn"     // what was refused
-	Critical Level = "critical" // what must not happen: somebody has to look
+	Info Level = "info" // what was done
+	Warn Level = "warn" // what was refused
 )
 
 // Event is something that happened.

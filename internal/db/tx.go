@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/uptrace/bun"
 )
@@ -30,17 +29,4 @@ func (d *DB) ForUpdateSkipLocked(q *bun.SelectQuery) *bun.SelectQuery {
 		return q
 	}
 	return q.For("UPDATE SKIP LOCKED")
-}
-
-// NowMicros is the database's clock, for leases that several replicas compare.
-func (d *DB) NowMicros(ctx context.Context, q IDB) (int64, error) {
-	expr := "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
-	if d.engine == Postgres {
-		expr = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
-	}
-	var now int64
-	if err := q.NewSelect().ColumnExpr(expr).Scan(ctx, &now); err != nil {
-		return 0, fmt.Errorf("read database clock: %w", err)
-	}
-	return now, nil
 }

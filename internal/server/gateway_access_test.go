@@ -365,7 +365,8 @@ func TestS103ANewAppOfTheSameOwnerReachesNothingOfTheOldOne(t *testing.T) {
 	g := startGateway(t)
 	u := g.user(g.a, "u").scoped("app")
 	file, box := g.put(u, "a.txt", "x"), g.space(u)
-	if _, err := g.parts.tenants.DisableApp(t.Context(), g.a.id); err != nil {
+	off := true
+	if _, err := g.parts.tenants.UpdateApp(t.Context(), g.a.id, tenant.AppChange{Disabled: &off}); err != nil {
 		t.Fatal(err)
 	}
 	if a := g.call(u, "GET", proxy+"/files/"+file, nil); a.status != 403 && a.status != 401 {

@@ -118,7 +118,7 @@ func TestS20RevokedBlockedDisabled(t *testing.T) {
 		if err := x.user(other.Text); err != nil {
 			t.Error(err)
 		}
-		if _, err := x.s.DisableApp(t.Context(), "one"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "one", disabled(true)); err != nil {
 			t.Fatal(err)
 		}
 		wantStatus(t, x.user(other.Text), http.StatusForbidden, "disabled")

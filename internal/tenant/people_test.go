@@ -99,7 +99,7 @@ func TestS21OnlyPeopleGetTheTokensOfTheirApps(t *testing.T) {
 			_, err := x.auth(kind, tenant.TokenHeader, x.token("scope", "preview"))
 			wantStatus(t, err, http.StatusForbidden, "")
 		}
-		if _, err := x.s.DisableApp(t.Context(), "mine"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "mine", disabled(true)); err != nil {
 			t.Fatal(err)
 		}
 		_, err = mint(x.token(), mine.ID)

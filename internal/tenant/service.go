@@ -171,21 +171,9 @@ func (s *Service) GetApp(ctx context.Context, idOrName string) (*App, error) {
 	return row.app(), nil
 }
 
-// DisableApp shuts an app off: from the next request on its keys answer 401, its users' tokens 403, and what runs goes on. It
-// may be repeated.
-func (s *Service) DisableApp(ctx context.Context, idOrName string) (*App, error) {
-	off := true
-	return s.UpdateApp(ctx, idOrName, AppChange{Disabled: &off})
-}
-
-// EnableApp undoes DisableApp.
-func (s *Service) EnableApp(ctx context.Context, idOrName string) (*App, error) {
-	off := false
-	return s.UpdateApp(ctx, idOrName, AppChange{Disabled: &off})
-}
-
 // AppChange is what is to be different about an app; nil stays.
 type AppChange struct {
+	// Disabled shuts the app off: from the next request on its keys answer 401 and its users' tokens 403; what runs goes on.
 	Disabled            *bool
 	Origin              *string
 	RequireTokenBinding *bool

@@ -162,7 +162,7 @@ func TestEveryDeadKeyGetsTheSame401(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := x.s.DisableApp(t.Context(), "off"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "off", disabled(true)); err != nil {
 			t.Fatal(err)
 		}
 		x.advance(time.Hour - time.Microsecond)
@@ -186,7 +186,7 @@ func TestEveryDeadKeyGetsTheSame401(t *testing.T) {
 				}
 			}
 		}
-		if _, err := x.s.EnableApp(t.Context(), "off"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "off", disabled(false)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := x.auth(tenant.KindAPIKey, "X-Api-Key", ofDisabled); err != nil {
@@ -366,21 +366,21 @@ func TestSecondAppWithAKeyNeedsPermission(t *testing.T) {
 		x.key(tenant.NewKey{App: "one"})
 		refused("two")
 		// Disabling frees the place, and enabling must not get around the rule.
-		if _, err := x.s.DisableApp(t.Context(), "one"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "one", disabled(true)); err != nil {
 			t.Fatal(err)
 		}
 		x.key(tenant.NewKey{App: "three"})
 		count(1)
-		_, err = x.s.EnableApp(t.Context(), "one")
+		_, err = x.s.UpdateApp(t.Context(), "one", disabled(false))
 		wantStatus(t, err, http.StatusBadRequest, "sandbox.allow_shared_kernel")
-		if _, err := x.s.DisableApp(t.Context(), "two"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "two", disabled(true)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := x.s.EnableApp(t.Context(), "two"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "two", disabled(false)); err != nil {
 			t.Errorf("an app without a live key: %v", err)
 		}
 		x.s.MayAddApp = nil
-		if _, err := x.s.EnableApp(t.Context(), "one"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "one", disabled(false)); err != nil {
 			t.Error(err)
 		}
 		count(2)
@@ -489,7 +489,7 @@ func TestBadNamesScopesAndLifetimesAreNamed(t *testing.T) {
 			_, _, err := x.s.CreateKey(t.Context(), tt.n)
 			wantStatus(t, err, http.StatusBadRequest, tt.path)
 		}
-		if _, err := x.s.DisableApp(t.Context(), "one"); err != nil {
+		if _, err := x.s.UpdateApp(t.Context(), "one", disabled(true)); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err = x.s.CreateKey(t.Context(), tenant.NewKey{App: "one"})
@@ -502,7 +502,7 @@ func TestCase61NULNeverReachesTheDatabase(t *testing.T) {
 		for _, text := range []string{"a\x00", "\xff"} {
 			_, err := x.s.GetApp(t.Context(), text)
 			wantStatus(t, err, http.StatusNotFound, "no such app")
-			_, err = x.s.DisableApp(t.Context(), text)
+			_, err = x.s.UpdateApp(t.Context(), text, disabled(true))
 			wantStatus(t, err, http.StatusNotFound, "no such app")
 			_, err = x.s.RevokeKey(t.Context(), text, true)
 			wantStatus(t, err, http.StatusNotFound, "no such key")
@@ -578,3 +578,6 @@ func TestSweepRemovesKeysOfSingleCommandsWhenTheyHaveExpired(t *testing.T) {
 		wantStatus(t, err, http.StatusUnauthorized, "Invalid API key.")
 	})
 }
+
+// disabled is the change that shuts an app off, or undoes that.
+func disabled(off bool) tenant.AppChange { return tenant.AppChange{Disabled: &off} }

@@ -17,8 +17,6 @@ const frameDeadline = 60 * time.Second
 type Stream struct {
 	w  http.ResponseWriter
 	rc *http.ResponseController
-	// Deadline bounds each frame; 0 means 60 s. Set it before the first frame.
-	Deadline time.Duration
 
 	mu      sync.Mutex
 	started bool
@@ -40,16 +38,7 @@ func (s *Stream) Started() bool {
 // Event sends one frame and flushes it. data is one JSON value; line breaks in it become several data
 // lines, which clients join again. After an error every further call returns the same error.
 func (s *Stream) Event(name string, data []byte) error {
-	return s.send(name, "", data)
-}
-
-// EventID is Event with an id line, for streams that can be resumed by Last-Event-ID.
-func (s *Stream) EventID(name, id string, data []byte) error {
-	return s.send(name, id, data)
-}
-
-func (s *Stream) send(name, id string, data []byte) error {
-	if strings.ContainsAny(name+id, "\r\n\x00") {
+	if strings.ContainsAny(name, "\r\n\x00") {
 		return fmt.Errorf("event name %q holds a line break", name)
 	}
 	s.mu.Lock()
@@ -60,12 +49,8 @@ func (s *Stream) send(name, id string, data []byte) error {
 	if !s.started {
 		s.start()
 	}
-	limit := s.Deadline
-	if limit == 0 {
-		limit = frameDeadline
-	}
-	_ = s.rc.SetWriteDeadline(time.Now().Add(limit)) // writers without deadlines are test recorders
-	if _, err := s.w.Write(frame(name, id, data)); err != nil {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(frameDeadline)) // writers without deadlines are test recorders
+	if _, err := s.w.Write(frame(name, data)); err != nil {
 		s.err = fmt.Errorf("write frame: %w", err)
 		return s.err
 	}
@@ -86,14 +71,11 @@ func (s *Stream) start() {
 	s.started = true
 }
 
-func frame(name, id string, data []byte) []byte {
+func frame(name string, data []byte) []byte {
 	var b bytes.Buffer
 	b.Grow(len(name) + len(data) + 32)
 	if name != "" {
 		b.WriteString("event: " + name + "\n")
-	}
-	if id != "" {
-		b.WriteString("id: " + id + "\n")
 	}
 	// A lone CR ends a line for SSE parsers, so it is a line break like LF.
 	if bytes.IndexByte(data, '\r') >= 0 {

@@ -24,10 +24,7 @@ func TestStreamFrames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.EventID("z", "7", []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
-	want := "event: ping\ndata: {\"type\": \"ping\"}\n\nevent: x\ndata: two\ndata: lines\n\ndata: no name\n\nevent: y\ndata: a\ndata: b\ndata: c\n\nevent: z\nid: 7\ndata: {}\n\n"
+	want := "event: ping\ndata: {\"type\": \"ping\"}\n\nevent: x\ndata: two\ndata: lines\n\ndata: no name\n\nevent: y\ndata: a\ndata: b\ndata: c\n\n"
 	if got := w.Body.String(); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
