@@ -216,14 +216,19 @@ func (t *turn) runAll(ctx context.Context, calls []codeexec.Call) (waits bool, e
 		if err != nil {
 			return false, err
 		}
-		if err := t.show(c, step); err != nil {
-			return false, err
-		}
-		if len(step.Pending) > 0 {
-			return true, t.finish(ctx, "tool_use", nil)
+		if waits, err := t.came(ctx, c, step); err != nil || waits {
+			return waits, err
 		}
 	}
 	return false, nil
+}
+
+// came shows what has come of a call, and ends the response if its code waits.
+func (t *turn) came(ctx context.Context, c codeexec.Call, step codeexec.Step) (waits bool, err error) {
+	if err := t.show(c, step); err != nil || len(step.Pending) == 0 {
+		return false, err
+	}
+	return true, t.finish(ctx, "tool_use", nil)
 }
 
 // show sends what has come of a call: its result, or the tools that its code waits for.
@@ -231,14 +236,22 @@ func (t *turn) show(c codeexec.Call, step codeexec.Step) error {
 	if step.Result != nil {
 		return t.out.block(len(t.out.sum.Blocks()), step.Result)
 	}
-	for _, u := range step.Pending {
-		b := claude.NewObject("type", "tool_use", "id", u.ID, "name", u.Name, "input", u.Input,
-			"caller", claude.NewObject("type", t.req.offer().Caller(), "tool_id", c.ID))
+	for _, b := range t.uses(c, step) {
 		if err := t.out.block(len(t.out.sum.Blocks()), b); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// uses are the tools that the code of a call waits for.
+func (t *turn) uses(c codeexec.Call, step codeexec.Step) []*claude.Node {
+	var blocks []*claude.Node
+	for _, u := range step.Pending {
+		blocks = append(blocks, claude.NewObject("type", "tool_use", "id", u.ID, "name", u.Name, "input", u.Input,
+			"caller", claude.NewObject("type", t.req.offer().Caller(), "tool_id", c.ID)))
+	}
+	return blocks
 }
 
 // runnable reports whether the calls of an answer with that stop reason are
@@ -297,21 +310,31 @@ func (t *turn) begin(m *claude.Node) error {
 }
 
 func (t *turn) start(id, model string, told *claude.Node) error {
+	return t.out.send(claude.NewObject("type", "message_start", "message", t.opening(id, model, told)))
+}
+
+// opening is the message as it stands at its start.
+func (t *turn) opening(id, model string, told *claude.Node) *claude.Node {
 	if !strings.HasPrefix(id, "msg_") {
 		id = wire.NewID("msg")
 	}
 	if model == "" {
 		model = t.req.Model()
 	}
-	message := claude.NewObject("id", id, "type", "message", "role", "assistant", "model", model, "content", claude.NewArray(),
+	return claude.NewObject("id", id, "type", "message", "role", "assistant", "model", model, "content", claude.NewArray(),
 		"stop_reason", nil, "stop_sequence", nil, "stop_details", nil, "container", t.place.Shown(), "usage", told)
-	return t.out.send(claude.NewObject("type", "message_start", "message", message))
 }
 
 // runDeferred runs the calls that the continued response left open.
 func (t *turn) runDeferred(ctx context.Context) (waits bool, err error) {
 	if len(t.req.deferred) == 0 {
 		return false, nil
+	}
+	if t.compact() {
+		if waits, err := t.resumeCompact(ctx); err != nil || waits {
+			return waits, err
+		}
+		return t.runAll(ctx, t.req.deferred[1:])
 	}
 	if err := t.start("", "", (&usage{}).start()); err != nil {
 		return false, err

@@ -35,6 +35,7 @@ type Service struct {
 	FirstEvent    time.Duration    // wait for the upstream's first event, 0 = 60 s
 	PingEvery     time.Duration    // silence before a ping, 0 = 10 s
 	Idle          time.Duration    // silence of the upstream that ends a response, 0 = 10 min
+	CompactResume bool             // see compact.go
 	StrictVersion bool             // refuse what anthropic-version 2026-10-21 refuses
 	Log           *slog.Logger     // nil = discard
 	places        places           // nil = Containers; tests of the loop set their own

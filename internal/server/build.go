@@ -234,7 +234,8 @@ func (p *parts) openMessages(ctx context.Context, cfg *Config, log *slog.Logger)
 		Files: p.files, Containers: p.containers, Upstreams: set, Library: lib, UserKey: userKey,
 		MaxIterations: cfg.Messages.MaxIterations, FirstEvent: cfg.Messages.FirstByte, PingEvery: cfg.Messages.Ping,
 		Limits: codeexec.LimitsFor(p.containers.Limits.Wall), StrictVersion: cfg.StrictAPIVersion, Log: log,
-		Parked: codeexec.Parked{Wait: cfg.Messages.ToolWait, RaiseErrors: cfg.Messages.PTCRaiseErrors},
+		Parked:        codeexec.Parked{Wait: cfg.Messages.ToolWait, RaiseErrors: cfg.Messages.PTCRaiseErrors},
+		CompactResume: cfg.Messages.CompactResume,
 	}
 	return nil
 }

@@ -169,6 +169,8 @@ type MessagesSettings struct {
 	// PTCRaiseErrors raises a tool_result with is_error in the code that called; else the code gets its text, as from the
 	// hosted service.
 	PTCRaiseErrors bool `yaml:"ptc_raise_errors"`
+	// CompactResume streams a response that has nothing but further calls of code in message_start, as the hosted service does.
+	CompactResume bool `yaml:"compact_resume"`
 }
 
 // IdentitySettings are of our own tokens and of those by which applications prove themselves.
