@@ -119,9 +119,9 @@ type client struct {
 	http          *http.Client
 	// token is that of a user, in place of the key.
 	token string
-	// sessionKey and sessionToken are the ids of a key or token made for this command; close revokes them.
-	sessionKey, sessionToken string
-	adminKey                 string
+	// sessionKey is the id of a key made for this command; close revokes it, and the token if there is the right to.
+	sessionKey string
+	adminKey   string
 	// began is the server's clock at its first answer, to the second.
 	began time.Time
 }
@@ -221,7 +221,6 @@ func (c *client) become(ctx context.Context, app, user string) error {
 // becomeUser takes a token of a user: of the app with the admin key, of the key's own app with another.
 func (c *client) becomeUser(ctx context.Context, app, user string) error {
 	var made struct {
-		ID    string `json:"id"`
 		Token string `json:"token"`
 	}
 	body := map[string]any{"user": user, "ttl_seconds": int64(sessionKeyTTL / time.Second)}
@@ -231,9 +230,6 @@ func (c *client) becomeUser(ctx context.Context, app, user string) error {
 	}
 	if err := mint(ctx, http.MethodPost, "/airlock/v1/tokens", body, &made); err != nil {
 		return fmt.Errorf("token for user %q: %w", user, err)
-	}
-	if c.adminKey != "" {
-		c.sessionToken = made.ID // a key that may make tokens may not revoke them; this one ends by itself
 	}
 	c.token = made.Token
 	return nil
@@ -264,10 +260,11 @@ func (c *client) close(ctx context.Context) {
 	if c.sessionKey != "" {
 		_ = c.adminCall(ctx, http.MethodDelete, "/airlock/v1/keys/"+c.sessionKey, nil, nil)
 	}
-	if c.sessionToken != "" {
-		_ = c.adminCall(ctx, http.MethodPost, "/airlock/v1/tokens/revoke", map[string]any{"token": c.sessionToken}, nil)
+	if c.token != "" && c.adminKey != "" { // a key that may make tokens may not revoke them
+		// By the token itself, not its id: the revocation is kept until then only.
+		_ = c.adminCall(ctx, http.MethodPost, "/airlock/v1/tokens/revoke", map[string]any{"token": c.token}, nil)
 	}
-	c.sessionKey, c.sessionToken = "", ""
+	c.sessionKey, c.token = "", ""
 }
 
 func (c *client) adminCall(ctx context.Context, method, path string, in, out any) error {
