@@ -13,6 +13,7 @@
 //
 // Files: config.go settings and defaults; load.go where they come from; build.go the wiring; instance.go data folder,
 // lock and instance id; routes.go the table; middleware.go what surrounds a handler; gate.go turns and their drain;
+// erase.go running requests of users, and the deletion of one;
 // guard.go memory and disk; refuse.go set-ups that are refused; library.go what the tool description promises; sweep.go the
 // sweeps of the stores; health.go; metrics.go; openapi.go; server.go life cycle.
 package server

@@ -11,12 +11,14 @@
 //   - An unknown, revoked or expired key and a key of a disabled app answer the same 401. So do all tokens that are not taken:
 //     why stands in the audit.
 //   - A user is <issuer id>/<subject>, and an issuer's id never passes to another issuer. A token of ours for another issuer's
-//     subject keeps both, and ends with that issuer.
+//     subject keeps both, and ends with that issuer and with the token that it was exchanged from.
 //   - A token is believed after its issuer's one algorithm and key verified it, and names no key that was not known before.
-//   - Everything kept by what clients send is bounded: limiter, fetched keys, rows of users (one for each verified subject).
+//   - Everything kept by what clients send is bounded: limiter, fetched keys, rows of users (600 new ones of an app
+//     a minute, of which idle ones are swept).
+//   - What is read and then written is locked in between, first lockOldestApp where it matters to all, then lockApp.
 //
 // Files: owner.go (Owner, Caller, the rule), auth.go (Authenticate), tenant.go (App, Key, names and limits), service.go (apps),
 // keys.go (keys); jwt.go (one token, taken apart), issuer.go, issuer_set.go and jwks.go (who verifies it), signing.go and token.go
-// (our own), identity.go (proofs of apps), user.go, ratelimit.go; http.go, http_token.go, http_admin.go; store.go (rows, the rule
+// (our own), identity.go (proofs of apps), user.go, remember.go (which users are kept; deletion), ratelimit.go; http.go, http_token.go, http_admin.go; store.go (rows, the rule
 // in SQL), store_identity.go, store_user.go.
 package tenant
