@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"runtime"
@@ -203,21 +202,35 @@ func (l *leaving) waitLanded() {
 func TestARequestThatIsCutSaysWhy(t *testing.T) {
 	t.Parallel()
 	l := startLeaving(t, deleteCuts)
-	began := make(chan answer, 1)
-	go func() { began <- l.say(l.u, message(textBlock, `,"tools":[`+codeTool+`]`)) }()
+	answers := map[string]chan answer{"a message": make(chan answer, 1), "an upload": make(chan answer, 1)}
+	body, contentType := form(t, part{"file", "late.txt", "text/plain", strings.Repeat("x", 1<<10)})
+	rd, w := io.Pipe()
+	go func() { answers["a message"] <- l.say(l.u, message(textBlock, `,"tools":[`+codeTool+`]`)) }()
+	go func() {
+		answers["an upload"] <- l.call(l.u, "POST", proxy+"/files", io.Reader(rd), "content-type", contentType)
+	}()
+	if _, err := w.Write(body.Next(body.Len() / 2)); err != nil {
+		t.Fatal(err)
+	}
 	c := tenant.Caller{AppID: l.a.id, UserID: "airlock/u"}
-	for l.flights.count(c, nil) < 2 {
+	for l.flights.count(c, nil) < 3 {
 		runtime.Gosched()
 		if l.t.Context().Err() != nil {
-			t.Fatal("the request does not begin")
+			t.Fatal("the requests do not begin")
 		}
 	}
 	l.deletes()
 	close(l.halting.goOn)
-	a := <-began
-	var body errorAnswer
-	if err := json.Unmarshal([]byte(a.body), &body); err != nil || a.status != 403 {
-		t.Errorf("%d %s", a.status, a.body)
+	_, err := w.Write(body.Bytes()) // the server need not read it
+	w.CloseWithError(err)
+	for what, ch := range answers {
+		a := <-ch
+		if a.status != 403 || a.failure().Error.Message != errUserDeleted.Message {
+			t.Errorf("%s: %d %s", what, a.status, a.body)
+		}
 	}
 	l.rest()
+	if n := l.count("files", liveFiles); n != 0 {
+		t.Errorf("%d files were made", n)
+	}
 }
