@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,10 +32,37 @@ func appLine(m map[string]any) string {
 	return line
 }
 
+// appSettings is appLine with what is set.
+func appSettings(m map[string]any) string {
+	models := cell(m["allowed_models"])
+	if models == "" {
+		models = "all"
+	}
+	binding := "not required"
+	if m["require_token_app_binding"] == true {
+		binding = "required"
+	}
+	return fmt.Sprintf("%s  owner %s  origin %s  models %s  binding %s", appLine(m), cell(m["owner"]), cell(m["origin"]), models, binding)
+}
+
 // adminCommand is a command of one admin request that answers one object.
 func adminCommand(cmd *cobra.Command, show func(map[string]any) string,
 	request func(args []string) (method, path string, body any),
 ) *cobra.Command {
+	return adminCall{show: show, request: request}.command(cmd)
+}
+
+// adminCall is adminCommand with more to say.
+type adminCall struct {
+	show    func(answer map[string]any) string
+	request func(args []string) (method, path string, body any)
+	// note gives what is said on standard error beside the answer, "" = nothing; nil is none.
+	note func(ctx context.Context, c *client, answer map[string]any) (string, error)
+	// failed gives an error more words; nil leaves it.
+	failed func(ctx context.Context, c *client, args []string, err error) error
+}
+
+func (a adminCall) command(cmd *cobra.Command) *cobra.Command {
 	var conn connection
 	var asJSON bool
 	conn.addFlags(cmd, false)
@@ -43,14 +72,39 @@ func adminCommand(cmd *cobra.Command, show func(map[string]any) string,
 		if err != nil {
 			return err
 		}
-		method, path, body := request(args)
+		method, path, body := a.request(args)
 		var raw json.RawMessage
 		if err := c.call(cmd.Context(), method, path, body, &raw); err != nil {
+			if e, ok := errors.AsType[*apiError](err); ok {
+				e.Message = inFlags(e.Message)
+			}
+			if a.failed != nil {
+				err = a.failed(cmd.Context(), c, args, err)
+			}
 			return err
 		}
-		return printOne(cmd, asJSON, raw, show)
+		return errors.Join(printOne(cmd, asJSON, raw, a.show), a.say(cmd, c, raw))
 	}
 	return cmd
+}
+
+// say prints the note. The request was done: that a look at more failed is no failure of the command.
+func (a adminCall) say(cmd *cobra.Command, c *client, raw json.RawMessage) error {
+	if a.note == nil {
+		return nil
+	}
+	answer, err := fields(raw)
+	if err != nil {
+		return err
+	}
+	text, err := a.note(cmd.Context(), c, answer)
+	if err != nil {
+		text = strings.TrimSpace(text + " (more could not be looked up: " + err.Error() + ")")
+	}
+	if text != "" {
+		newNotes(cmd).line("note: %s", oneLine(text))
+	}
+	return nil
 }
 
 // adminList is a command that prints those elements of a list of an admin route that show takes; nil takes all.
@@ -108,7 +162,7 @@ func newAppSetCommand() *cobra.Command {
 		Short:   "Change the settings of an app",
 		Example: "  airlock app set invoices --models 'claude-*' --origin https://invoices.example.com",
 		Args:    cobra.ExactArgs(1),
-	}, appLine, func(args []string) (string, string, any) {
+	}, appSettings, func(args []string) (string, string, any) {
 		body := map[string]any{}
 		given := flags.Flags().Changed
 		if given("origin") {
@@ -131,6 +185,7 @@ func newAppSetCommand() *cobra.Command {
 	f.StringSliceVar(&models, "models", nil, "the models it may use, with '*'; '' is all")
 	f.BoolVar(&require, "require-binding", false, "refuse tokens that name neither the app nor its origin")
 	cmd.MarkFlagsOneRequired("origin", "models", "require-binding")
+	allowEmpty(cmd, "origin", "models")
 	return cmd
 }
 
@@ -169,7 +224,7 @@ func newAppRotateIdentityCommand() *cobra.Command {
 			return http.MethodPost, appPath(args[0]) + "/rotate-identity", overlapBody(flags, overlap)
 		})
 	flags = cmd
-	cmd.Flags().DurationVar(&overlap, "overlap", 0, "how long the token before is still taken (default: the server's identity.overlap)")
+	durationVar(cmd.Flags(), &overlap, "overlap", "how long the token before is still taken (default: the server's identity.overlap)")
 	return cmd
 }
 
@@ -196,7 +251,7 @@ func newAppGetCommand() *cobra.Command {
 		Short:   "Show one app, by id or name",
 		Example: "  airlock app get invoices",
 		Args:    cobra.ExactArgs(1),
-	}, appLine, func(args []string) (string, string, any) {
+	}, appSettings, func(args []string) (string, string, any) {
 		return http.MethodGet, appPath(args[0]), nil
 	})
 }
@@ -205,7 +260,7 @@ func newAppDisableCommand() *cobra.Command {
 	var enable bool
 	cmd := adminCommand(&cobra.Command{
 		Use:     "disable APP",
-		Short:   "Shut an app off: its keys are refused from the next request on",
+		Short:   "Shut an app off: its keys and the tokens of its users are refused from the next request on",
 		Example: "  airlock app disable invoices\n  airlock app disable invoices --undo",
 		Args:    cobra.ExactArgs(1),
 	}, appLine, func(args []string) (string, string, any) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ func newAuditCommand() *cobra.Command {
 	cmd := adminList(&cobra.Command{
 		Use:   "audit",
 		Short: "List what was refused and changed, newest first",
-		Long: "List what was refused and changed, newest first. Equal refusals within a second are one line with a count. No line holds a\n" +
+		Long: "List what was refused and changed, newest first. Equal ones of an hour are one line with a count. No line holds a\n" +
 			"credential or the content of a file.",
 		Example: "  airlock audit --app invoices --since 24h\n  airlock audit --event token.refused --json",
 	}, func() string {
@@ -21,12 +22,16 @@ func newAuditCommand() *cobra.Command {
 		if since > 0 {
 			from = time.Now().Add(-since).UTC().Format(time.RFC3339)
 		}
-		return withQuery("/airlock/v1/audit", "app", app, "user", user, "event", event, "since", from)
+		who := user
+		if who != "" && !strings.Contains(who, "/") && !strings.HasPrefix(who, "key ") {
+			who = "airlock/" + who
+		}
+		return withQuery("/airlock/v1/audit", "app", app, "user", who, "event", event, "since", from)
 	}, nil, "at", "level", "event", "count", "app_id", "user", "detail", "request_id")
 	cmd.Flags().StringVar(&app, "app", "", "only what concerns this app")
-	cmd.Flags().StringVar(&user, "user", "", "only this user: the issuer's id, '/' and the subject; or 'key' and the id of a key")
+	cmd.Flags().StringVar(&user, "user", "", "only this user: the issuer's id (default airlock), '/' and the subject; or 'key' and the id of a key")
 	cmd.Flags().StringVar(&event, "event", "", "only this event, such as token.refused")
-	cmd.Flags().DurationVar(&since, "since", 0, "only what is not older")
+	durationVar(cmd.Flags(), &since, "since", "only what is not older")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if since < 0 {

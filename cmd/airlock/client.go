@@ -20,6 +20,7 @@ import (
 
 const (
 	adminPrefix = "sk-airlock-admin-"
+	keyPrefix   = "sk-airlock-"
 	apiVersion  = "2023-06-01"
 	// sessionKeyTTL is how long an API key lives that a command holding the admin key makes for itself.
 	sessionKeyTTL = time.Hour
@@ -30,8 +31,6 @@ const (
 // connection says where the server is and who asks: the flags every client command has.
 type connection struct {
 	url, key, data, app, user string
-	// asApp is set for commands that act as an app or a user of it; others have flags of these names that mean something else.
-	asApp bool
 	// chosen reports whether the flag of that name was given, nil means that none was.
 	chosen func(flag string) bool
 }
@@ -39,9 +38,13 @@ type connection struct {
 // addFlags adds the flags; withApp is for commands that act as an app.
 func (c *connection) addFlags(cmd *cobra.Command, withApp bool) {
 	f := cmd.Flags()
-	c.chosen, c.asApp = f.Changed, withApp
+	c.chosen = f.Changed
 	f.StringVar(&c.url, "url", "", "address of the server, with or without the /v1 of an SDK's base URL (AIRLOCK_URL; default: the one running on the data folder)")
-	f.StringVar(&c.key, "key", "", "key (AIRLOCK_KEY; default: the admin key of the data folder)")
+	help := "key (AIRLOCK_KEY; default: the admin key of the data folder)"
+	if !withApp {
+		help = "admin key (AIRLOCK_KEY; default: that of the data folder, also where AIRLOCK_KEY is a key of an app)"
+	}
+	f.StringVar(&c.key, "key", "", help)
 	f.StringVar(&c.data, "data", "", "data folder (AIRLOCK_DATA)")
 	if withApp {
 		f.StringVar(&c.app, "app", "default", "app to act for, when the key is the admin key")
@@ -56,15 +59,7 @@ func (c *connection) resolve() error {
 	}
 	c.url = baseURL(c.url)
 	if c.key == "" {
-		if c.given("key") {
-			// What was meant to be somebody's key must not turn into the admin key of the data folder.
-			return exitError{code: 2, err: errors.New("--key is empty")}
-		}
 		c.key = os.Getenv("AIRLOCK_KEY")
-	}
-	if c.asApp && c.user == "" && c.given("user") {
-		// What was meant to be a user's must not turn into the app's.
-		return exitError{code: 2, err: errors.New("--user is empty")}
 	}
 	if c.url != "" && !strings.HasPrefix(c.url, "http://") && !strings.HasPrefix(c.url, "https://") {
 		return exitError{code: 2, err: fmt.Errorf("the address %q must begin with http:// or https://", c.url)}

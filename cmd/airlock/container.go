@@ -65,7 +65,7 @@ func newContainerCreateCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVar(&files, "file", nil, "a file to upload and put into $INPUT_DIR; - is standard input; may be repeated")
 	f.StringVar(&rootfs, "rootfs", "", "root file system (default: the server's)")
-	f.DurationVar(&expires, "expires-after", 0, "how long the container lives after its last use (default: the server's)")
+	durationVar(f, &expires, "expires-after", "how long the container lives after its last use (default: the server's)")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -74,7 +74,7 @@ could not be started, 130 if you interrupted it.`,
 	f.BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the command")
 	f.StringVar(&req.Cwd, "cwd", "", "folder to run in (default: /workspace)")
 	f.StringToStringVar(&req.Env, "env", nil, "environment of the command, NAME=VALUE")
-	f.DurationVar(&timeout, "timeout", 0, "time limit (default: the server's)")
+	durationVar(f, &timeout, "timeout", "time limit (default: the server's)")
 	return cmd
 }
 

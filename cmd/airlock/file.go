@@ -80,7 +80,7 @@ func newFileUploadCommand() *cobra.Command {
 		return nil
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: an array of file objects")
-	cmd.Flags().DurationVar(&expires, "expires-in", 0, "when the server forgets the files, 1h to 2160h; 0 is never")
+	durationVar(cmd.Flags(), &expires, "expires-in", "when the server forgets the files, 1h to 2160h; 0 is never")
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -20,19 +21,22 @@ func newIssuerCommand() *cobra.Command {
 	return cmd
 }
 
+func issuerLine(m map[string]any) string { return cell(m["id"]) + "  " + cell(m["issuer"]) }
+
+// issuerNote passes on that the server could not fetch the keys.
+func issuerNote(_ context.Context, _ *client, m map[string]any) (string, error) {
+	if why, ok := m["jwks_error"].(string); ok {
+		return "no token of it is taken yet: its keys could not be fetched: " + why, nil
+	}
+	return "", nil
+}
+
 func newIssuerAddCommand() *cobra.Command {
 	var issuer, alg, jwks, keyFile string
 	var audience, azp []string
 	var binds bool
 	var key []byte
-	cmd := adminCommand(&cobra.Command{
-		Use:   "add ID --issuer ISS --alg ALG (--jwks URL | --public-key FILE)",
-		Short: "Take the tokens of an issuer, or change how they are verified",
-		Long: "Take the tokens of an issuer, or change how they are verified. ID is part of who owns what, and stays with the issuer for\n" +
-			"good. An issuer signs with one algorithm.",
-		Example: "  airlock issuer add okta --issuer https://example.okta.com --alg RS256 --jwks https://example.okta.com/oauth2/v1/keys",
-		Args:    cobra.ExactArgs(1),
-	}, func(m map[string]any) string { return cell(m["id"]) + "  " + cell(m["issuer"]) }, func(args []string) (string, string, any) {
+	cmd := adminCall{show: issuerLine, note: issuerNote, request: func(args []string) (string, string, any) {
 		body := map[string]any{"id": args[0], "issuer": issuer, "alg": alg, "binds_apps": binds}
 		for name, v := range map[string]string{"jwks": jwks, "key": string(key)} {
 			if v != "" {
@@ -45,6 +49,13 @@ func newIssuerAddCommand() *cobra.Command {
 			}
 		}
 		return http.MethodPost, "/airlock/v1/issuers", body
+	}}.command(&cobra.Command{
+		Use:   "add ID --issuer ISS --alg ALG (--jwks URL | --public-key FILE)",
+		Short: "Take the tokens of an issuer, or change how they are verified",
+		Long: "Take the tokens of an issuer, or change how they are verified. ID is part of who owns what, and stays with the issuer for\n" +
+			"good. An issuer signs with one algorithm.",
+		Example: "  airlock issuer add okta --issuer https://example.okta.com --alg RS256 --jwks https://example.okta.com/oauth2/v1/keys",
+		Args:    cobra.ExactArgs(1),
 	})
 	f := cmd.Flags()
 	f.StringVar(&issuer, "issuer", "", "the claim iss of its tokens, exactly")
@@ -76,7 +87,7 @@ func newIssuerListCommand() *cobra.Command {
 		Use:     "list",
 		Short:   "List the issuers whose tokens are taken",
 		Example: "  airlock issuer list --json",
-	}, func() string { return "/airlock/v1/issuers" }, nil, "id", "issuer", "alg", "jwks")
+	}, func() string { return "/airlock/v1/issuers" }, nil, "id", "issuer", "alg", "audience", "azp_patterns", "binds_apps", "jwks")
 }
 
 func newIssuerRemoveCommand() *cobra.Command {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +29,7 @@ func newKeyCreateCommand() *cobra.Command {
 	var ttl time.Duration
 	cmd := adminCommand(&cobra.Command{
 		Use:     "create",
-		Short:   "Create an API key; it is shown this once",
+		Short:   "Create an API key; it is shown this once, and with --json its id as well",
 		Example: "  airlock key create --app invoices --name production --json",
 		Args:    cobra.NoArgs,
 	}, func(m map[string]any) string { return cell(m["key"]) }, func([]string) (string, string, any) {
@@ -54,7 +57,7 @@ func newKeyCreateCommand() *cobra.Command {
 	f.StringVar(&role, "role", "", "make a key for administration instead: admin, operator (no other keys of this kind, no issuers) or auditor (reads)")
 	cmd.MarkFlagsMutuallyExclusive("role", "app")
 	cmd.MarkFlagsMutuallyExclusive("role", "scopes")
-	f.DurationVar(&ttl, "ttl", 0, "how long the key lives; 0 is until it is revoked")
+	durationVar(f, &ttl, "ttl", "how long the key lives; 0 is until it is revoked")
 	return cmd
 }
 
@@ -65,7 +68,8 @@ func newKeyListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the keys, without their secrets",
 		Long: "List the keys, without their secrets. Commands that hold the admin key make themselves a key that lives an hour at\n" +
-			"most; those that have ended are shown with --all only. The server forgets them when their hour is over.",
+			"most; those that have ended are shown with --all only. The server forgets them when their hour is over. Keys for\n" +
+			"administration are shown with --admin.",
 		Example: "  airlock key list --app invoices\n  airlock key list --all",
 	}, func() string {
 		only := ""
@@ -98,24 +102,39 @@ func endedSession(raw json.RawMessage, now time.Time) bool {
 func newKeyRevokeCommand() *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
-		Use:     "revoke ID",
-		Short:   "Revoke a key: it is refused from the next request on",
+		Use:     "revoke ID|KEY",
+		Short:   "Revoke a key, given its id or itself: it is refused from the next request on",
 		Example: "  airlock key revoke key_0123",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !strings.HasPrefix(args[0], "key_") && !strings.HasPrefix(args[0], keyPrefix) {
+				return usageError(cmd, errors.New("expected the id (key_...) that 'airlock key list' shows, or the key itself"))
+			}
 			c, err := conn.dialAdmin()
 			if err != nil {
 				return err
 			}
-			if err := c.call(cmd.Context(), http.MethodDelete, "/airlock/v1/keys/"+url.PathEscape(args[0]), nil, nil); err != nil {
+			id, err := c.revokeKey(cmd.Context(), args[0])
+			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "revoked", args[0])
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "revoked", oneLine(id))
 			return err
 		},
 	}
 	conn.addFlags(cmd, false)
 	return cmd
+}
+
+// revokeKey ends a key. One that is given itself goes in the body: addresses are written into logs.
+func (c *client) revokeKey(ctx context.Context, idOrKey string) (id string, err error) {
+	var gone struct{ ID string }
+	if strings.HasPrefix(idOrKey, keyPrefix) {
+		err = c.call(ctx, http.MethodPost, "/airlock/v1/keys/revoke", map[string]any{"key": idOrKey}, &gone)
+	} else {
+		err = c.call(ctx, http.MethodDelete, "/airlock/v1/keys/"+url.PathEscape(idOrKey), nil, &gone)
+	}
+	return gone.ID, err
 }
 
 func newKeyRotateCommand() *cobra.Command {
@@ -129,14 +148,22 @@ func newKeyRotateCommand() *cobra.Command {
 			"owners, so give applications a new environment meanwhile ('airlock app env').",
 		Example: "  airlock key rotate signing\n  airlock key rotate signing --overlap 0s",
 		Args:    cobra.NoArgs,
-	}, func(m map[string]any) string {
-		return cell(m["kid"]) + "  before it until " + cell(m["previous_end_at"])
-	},
+	}, rotatedLine,
 		func([]string) (string, string, any) {
 			return http.MethodPost, "/airlock/v1/keys/signing/rotate", overlapBody(flags, overlap)
 		})
 	flags = signing
-	signing.Flags().DurationVar(&overlap, "overlap", 0, "how long tokens of the key before are still taken (default: the server's identity.signing_overlap)")
+	durationVar(signing.Flags(), &overlap, "overlap", "how long tokens of the key before are still taken (default: the server's identity.signing_overlap)")
 	cmd.AddCommand(signing)
 	return cmd
+}
+
+// rotatedLine says how long tokens of the signing key before are still taken.
+func rotatedLine(m map[string]any) string {
+	line := "signing key " + cell(m["kid"])
+	end, _ := m["previous_end_at"].(string)
+	if at, err := time.Parse(time.RFC3339Nano, end); err == nil && !at.After(time.Now()) {
+		return line + "; tokens of the one before are refused as of now: give applications a new environment (airlock app env)"
+	}
+	return line + "; tokens of the one before are taken until " + cell(end)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/spf13/cobra"
@@ -26,16 +27,28 @@ func limitLine(m map[string]any) string {
 	return who + "  messages in flight " + cell(m["messages_in_flight"]) + "  requests a minute " + cell(m["requests_per_minute"])
 }
 
+// limitNote says so if the limit is one of a user who never came.
+func limitNote(ctx context.Context, c *client, m map[string]any) (string, error) {
+	user, ok := m["user"].(string)
+	app, inApp := m["app_id"].(string)
+	if !ok || !inApp {
+		return "", nil
+	}
+	return c.unseen(ctx, user, &app)
+}
+
+func removedLimit(m map[string]any) string {
+	if m["existed"] == false {
+		return "there was none"
+	}
+	return "removed"
+}
+
 func newLimitSetCommand() *cobra.Command {
 	var app, user string
 	var messages, requests int
 	var flags *cobra.Command
-	cmd := adminCommand(&cobra.Command{
-		Use:     "set --app APP",
-		Short:   "Set the limits of an app, or of a user in it; what is not given is the server's default",
-		Example: "  airlock limit set --app invoices --user u1 --messages 2",
-		Args:    cobra.NoArgs,
-	}, limitLine, func([]string) (string, string, any) {
+	cmd := adminCall{show: limitLine, note: limitNote, request: func([]string) (string, string, any) {
 		body := map[string]any{"app": app}
 		if user != "" {
 			body["user"] = user
@@ -47,10 +60,16 @@ func newLimitSetCommand() *cobra.Command {
 			body["requests_per_minute"] = requests
 		}
 		return http.MethodPut, "/airlock/v1/limits", body
+	}}.command(&cobra.Command{
+		Use:     "set --app APP",
+		Short:   "Set the limits of an app, or of a user in it; what is not given is the server's default",
+		Example: "  airlock limit set --app invoices --user u1 --messages 2",
+		Args:    cobra.NoArgs,
 	})
 	flags = cmd
 	f := cmd.Flags()
-	f.StringVar(&app, "app", "default", "id or name of the app")
+	f.StringVar(&app, "app", "", "id or name of the app")
+	_ = cmd.MarkFlagRequired("app") // the flag exists
 	f.StringVar(&user, "user", "", "a user of the app; none is the app as a whole")
 	f.IntVar(&messages, "messages", 0, "messages in flight at once")
 	f.IntVar(&requests, "requests", 0, "requests in a minute")
@@ -76,10 +95,11 @@ func newLimitRemoveCommand() *cobra.Command {
 		Short:   "Give an app, or a user in it, the server's defaults again",
 		Example: "  airlock limit rm --app invoices --user u1",
 		Args:    cobra.NoArgs,
-	}, func(map[string]any) string { return "removed" }, func([]string) (string, string, any) {
+	}, removedLimit, func([]string) (string, string, any) {
 		return http.MethodDelete, withQuery("/airlock/v1/limits", "app", app, "user", user), nil
 	})
-	cmd.Flags().StringVar(&app, "app", "default", "id or name of the app")
+	cmd.Flags().StringVar(&app, "app", "", "id or name of the app")
+	_ = cmd.MarkFlagRequired("app") // the flag exists
 	cmd.Flags().StringVar(&user, "user", "", "a user of the app; none is the app as a whole")
 	return cmd
 }

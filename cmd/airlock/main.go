@@ -15,7 +15,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -109,27 +108,6 @@ func (e exitError) Error() string {
 
 func (e exitError) Unwrap() error { return e.err }
 
-// usageError is a mistake in how a command was called: exit code 2 and the line that shows the right form.
-func usageError(cmd *cobra.Command, err error) error {
-	return exitError{code: 2, err: fmt.Errorf("%w\nrun '%s --help' for the usage", err, cmd.CommandPath())}
-}
-
-// flagError says in words what is wrong with the value of a flag; the parsers of the library speak of their functions.
-func flagError(cmd *cobra.Command, err error) error {
-	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok {
-		return usageError(cmd, err)
-	}
-	want := map[string]string{
-		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number", "float64": "a number",
-		"duration": "a duration like 30s or 10m", "bool": "true or false",
-	}[bad.GetFlag().Value.Type()]
-	if want == "" {
-		return usageError(cmd, err)
-	}
-	return usageError(cmd, fmt.Errorf("--%s: %q is not %s", bad.GetFlag().Name, bad.GetValue(), want))
-}
-
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "airlock",
@@ -139,35 +117,11 @@ func newRootCommand() *cobra.Command {
 			"serve ends with 0 when a signal ends it.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError(cmd, fmt.Errorf("unknown command %q", args[0]))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(commands()...)
-	for _, c := range root.Commands() {
-		wrapArgs(c)
-	}
+	helpCommand(root)
+	root.InitDefaultCompletionCmd() // now, so that it is held to the same
+	checkUsage(root)
 	return root
-}
-
-// wrapArgs gives wrong arguments of every command, and flags that do not go together, the exit code of wrong usage.
-func wrapArgs(c *cobra.Command) {
-	if check := c.Args; check != nil {
-		c.Args = func(cmd *cobra.Command, args []string) error {
-			for _, err := range []error{check(cmd, args), cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()} {
-				if err != nil {
-					return usageError(cmd, err)
-				}
-			}
-			return nil
-		}
-	}
-	for _, sub := range c.Commands() {
-		wrapArgs(sub)
-	}
 }

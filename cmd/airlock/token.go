@@ -45,10 +45,11 @@ func newTokenMintCommand() *cobra.Command {
 		return http.MethodPost, "/airlock/v1/tokens", body
 	})
 	f := cmd.Flags()
-	f.StringVar(&app, "app", "default", "id or name of the app that the token is for")
+	f.StringVar(&app, "app", "", "id or name of the app that the token is for")
+	_ = cmd.MarkFlagRequired("app") // the flag exists
 	f.StringVar(&user, "user", "", "the user, by whatever name the application gives it")
 	f.BoolVar(&owner, "owner", false, "a token of the app's owner, as the application itself uses it")
-	f.DurationVar(&ttl, "ttl", 0, "how long the token lives (default 1h, of an owner ten years)")
+	durationVar(f, &ttl, "ttl", "how long the token lives (default 1h, of an owner ten years)")
 	cmd.MarkFlagsMutuallyExclusive("user", "owner")
 	cmd.MarkFlagsOneRequired("user", "owner")
 	return notNegative(cmd, &ttl)
@@ -81,18 +82,32 @@ func newTokenExchangeCommand() *cobra.Command {
 		}
 		return http.MethodPost, "/airlock/v1/tokens/exchange", body
 	})
-	cmd.Flags().StringVar(&app, "app", "default", "id or name of the app that the token is for")
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long the token lives, at most 1h (default 1h)")
+	cmd.Flags().StringVar(&app, "app", "", "id or name of the app that the token is for")
+	_ = cmd.MarkFlagRequired("app") // the flag exists
+	durationVar(cmd.Flags(), &ttl, "ttl", "how long the token lives, at most 1h (default 1h)")
 	return notNegative(cmd, &ttl)
 }
 
 func newTokenRevokeCommand() *cobra.Command {
 	return adminCommand(&cobra.Command{
 		Use:     "revoke TOKEN|ID",
-		Short:   "Refuse a token from the next request on, given itself or the id its minting showed",
+		Short:   "Refuse a token from the next request on, given itself or the id that 'token mint --json' showed",
 		Example: "  airlock token revoke tok_0123",
 		Args:    cobra.ExactArgs(1),
-	}, func(m map[string]any) string { return "revoked " + cell(m["id"]) }, func(args []string) (string, string, any) {
+	}, revokedLine, func(args []string) (string, string, any) {
 		return http.MethodPost, "/airlock/v1/tokens/revoke", map[string]any{"token": args[0]}
 	})
+}
+
+// revokedLine says what is known of a token that was revoked: of one given by its id nothing but that.
+func revokedLine(m map[string]any) string {
+	id, _ := m["id"].(string)
+	user, known := m["user"].(string)
+	switch {
+	case !known:
+		return "revoked " + cell(id) + "; ids are not kept, so it is not known here whether there was such a token"
+	case id == "":
+		return "revoked the token of " + cell(user)
+	}
+	return "revoked " + cell(id) + " of " + cell(user)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 
@@ -12,7 +13,8 @@ func newUserCommand() *cobra.Command {
 		Use:   "user",
 		Short: "See, block and delete the users of apps",
 		Long: "See, block and delete the users of apps. A USER is the subject of its tokens; of another issuer than this server, the issuer's id,\n" +
-			"a '/' and the subject. The id that the list shows names a user of one app.",
+			"a '/' and the subject. airlock/NAME is a user of this server's own tokens, whatever characters NAME has. The id that the list\n" +
+			"shows names a user of one app.",
 		Example: "  airlock user list --app invoices\n  airlock user block u1 --app invoices",
 	}
 	cmd.AddCommand(newUserListCommand(), newUserGetCommand(), newUserBlockCommand(), newUserDeleteCommand())
@@ -64,40 +66,64 @@ func userLine(m map[string]any) string {
 	return line
 }
 
-func userPath(user string) string { return "/airlock/v1/users/" + url.PathEscape(user) }
-
 func newUserGetCommand() *cobra.Command {
 	var app string
-	cmd := adminCommand(&cobra.Command{
+	cmd := adminCall{
+		show: userLine, note: func(ctx context.Context, c *client, m map[string]any) (string, error) { return c.stillBlocked(ctx, m) },
+		request: func(args []string) (string, string, any) {
+			return http.MethodGet, withQuery(userPath(args[0]), "app", app), nil
+		},
+		failed: func(ctx context.Context, c *client, args []string, err error) error {
+			return c.knownElsewhere(ctx, args[0], app, err)
+		},
+	}.command(&cobra.Command{
 		Use:     "get USER",
 		Short:   "Show a user of an app",
 		Example: "  airlock user get u1 --app invoices",
 		Args:    cobra.ExactArgs(1),
-	}, userLine, func(args []string) (string, string, any) {
-		return http.MethodGet, withQuery(userPath(args[0]), "app", app), nil
 	})
-	cmd.Flags().StringVar(&app, "app", "", "the app; none is the user wherever it is blocked")
+	cmd.Flags().StringVar(&app, "app", "", "the app; none is the user's block in all apps")
 	return cmd
 }
 
 func newUserBlockCommand() *cobra.Command {
 	var app string
 	var undo bool
-	cmd := adminCommand(&cobra.Command{
-		Use:     "block USER",
-		Short:   "Refuse a user's tokens from the next request on, in one app or in all",
+	cmd := adminCall{
+		show: userLine, note: blockNote,
+		request: func(args []string) (string, string, any) {
+			body := map[string]any{"blocked": !undo}
+			if app != "" {
+				body["app"] = app
+			}
+			return http.MethodPatch, userPath(args[0]), body
+		},
+		failed: func(ctx context.Context, c *client, args []string, err error) error {
+			return c.knownElsewhere(ctx, args[0], app, err)
+		},
+	}.command(&cobra.Command{
+		Use:   "block USER",
+		Short: "Refuse a user's tokens from the next request on, in one app or in all",
+		Long: "Refuse a user's tokens from the next request on, in one app or in all, also of a user who was not seen yet. The two are blocks of\n" +
+			"their own: --undo takes back the one of this app, or without --app the one in all apps, and says what is still blocked.",
 		Example: "  airlock user block u1 --app invoices\n  airlock user block okta/00u1 --undo",
 		Args:    cobra.ExactArgs(1),
-	}, userLine, func(args []string) (string, string, any) {
-		body := map[string]any{"blocked": !undo}
-		if app != "" {
-			body["app"] = app
-		}
-		return http.MethodPatch, userPath(args[0]), body
 	})
 	cmd.Flags().StringVar(&app, "app", "", "in this app only")
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the user in again, where it was blocked the same way")
 	return cmd
+}
+
+// blockNote says whom a block may have missed, or what is left of an undone one.
+func blockNote(ctx context.Context, c *client, m map[string]any) (string, error) {
+	if m["blocked_at"] == nil {
+		return c.stillBlocked(ctx, m)
+	}
+	user, _ := m["user"].(string)
+	if app, ok := m["app_id"].(string); ok {
+		return c.unseen(ctx, user, &app)
+	}
+	return c.unseen(ctx, user, nil)
 }
 
 func newUserDeleteCommand() *cobra.Command {

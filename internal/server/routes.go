@@ -84,6 +84,7 @@ func (s *Server) routes() []Route {
 		{"POST", "/airlock/v1/keys", operator, smallBody, false, writesSome, "Create an API key", t.ServeCreateKey},
 		{"GET", "/airlock/v1/keys", auditor, noBody, false, writesNothing, "List keys", t.ServeListKeys},
 		{"DELETE", "/airlock/v1/keys/{id}", operator, noBody, false, writesNothing, "Revoke a key", t.ServeRevokeKey},
+		{"POST", "/airlock/v1/keys/revoke", operator, smallBody, false, writesNothing, "Revoke a key, given itself or its id", t.ServeRevokeKeyItself},
 		{"POST", "/airlock/v1/keys/signing/rotate", admin, smallBody, false, writesSome, "Make a new key for signing tokens", t.ServeRotateSigning},
 		{"POST", "/airlock/v1/tokens", apiKey | operator, smallBody, false, writesSome, "Make a token of a user or of an app's owner", t.ServeMintToken},
 		{"POST", "/airlock/v1/tokens/exchange", gateway | apiKey | operator, smallBody, false, writesSome, "Turn another issuer's token into one of ours", t.ServeExchangeToken},

@@ -158,7 +158,11 @@ func (s *Service) byKey(r *http.Request, want Kind, secret string) (Caller, erro
 		return Caller{}, d
 	}
 	if err := row.mayServe(want); err != nil {
-		return Caller{}, &denial{err, eventAccess, "a key of another kind", text(row.AppID), ""}
+		what := "an API key"
+		if row.Kind == kindAdmin {
+			what = "role " + row.Role
+		}
+		return Caller{}, &denial{err, eventAccess, what + ": " + r.Pattern, text(row.AppID), Caller{KeyID: row.ID}.who()}
 	}
 	if row.Kind == kindAdmin {
 		return Caller{KeyID: row.ID, Admin: true, Role: row.Role}, nil

@@ -222,12 +222,33 @@ func (s *Service) ServeListKeys(w http.ResponseWriter, r *http.Request, _ Caller
 // ServeRevokeKey answers DELETE /airlock/v1/keys/{id}.
 func (s *Service) ServeRevokeKey(w http.ResponseWriter, r *http.Request, c Caller) error {
 	id := r.PathValue("id")
-	k, err := s.RevokeKey(r.Context(), id, c.Role == RoleAdmin)
+	if strings.HasPrefix(id, keyPrefix) {
+		return wire.Invalid("id: send the key itself to /airlock/v1/keys/revoke, not in an address.") // those are written into logs
+	}
+	return s.revokeKey(w, r, c, id)
+}
+
+// ServeRevokeKeyItself answers POST /airlock/v1/keys/revoke {"key"}: the key or its id.
+func (s *Service) ServeRevokeKeyItself(w http.ResponseWriter, r *http.Request, c Caller) error {
+	var in struct {
+		Key string `json:"key"`
+	}
+	if err := wire.ReadJSON(r, bodyLimit, &in); err != nil {
+		return err
+	}
+	if in.Key == "" {
+		return wire.Invalid("key: expected a key, or its id.")
+	}
+	return s.revokeKey(w, r, c, in.Key)
+}
+
+func (s *Service) revokeKey(w http.ResponseWriter, r *http.Request, c Caller, idOrSecret string) error {
+	k, err := s.RevokeKey(r.Context(), idOrSecret, c.Role == RoleAdmin)
 	if err != nil {
 		return s.audited(r, c, err)
 	}
 	s.record(r, c, k.AppID, "key.revoked", k.ID)
-	return wire.WriteJSON(w, http.StatusOK, map[string]string{"id": id, "type": "key_revoked"})
+	return wire.WriteJSON(w, http.StatusOK, map[string]string{"id": k.ID, "type": "key_revoked"})
 }
 
 func listParams(r *http.Request) (limit int, page string, err error) {

@@ -32,7 +32,7 @@ func (s *Service) audited(r *http.Request, c Caller, err error) error {
 		switch e.Type {
 		case wire.TypeAuthentication, wire.TypePermission, wire.TypeNotFound:
 			s.Audit.Write(r.Context(), audit.Event{
-				Level: audit.Warn, AppID: c.AppID, User: c.who(), Event: eventAccess, Detail: r.Method + " " + r.Pattern + ": " + e.Message,
+				Level: audit.Warn, AppID: c.AppID, User: c.who(), Event: eventAccess, Detail: r.Pattern + ": " + e.Message,
 			})
 		default:
 		}
@@ -59,9 +59,11 @@ func (c Caller) who() string {
 type issuerJSON struct {
 	Type string `json:"type"`
 	Issuer
+	// JWKSError is why the keys could not be fetched; only in the answer that adds the issuer.
+	JWKSError string `json:"jwks_error,omitempty"`
 }
 
-func issuerShape(i Issuer) issuerJSON { return issuerJSON{"issuer", i} }
+func issuerShape(i Issuer) issuerJSON { return issuerJSON{Type: "issuer", Issuer: i} }
 
 // ServeListIssuers answers GET /airlock/v1/issuers. There are few: it has one page.
 func (s *Service) ServeListIssuers(w http.ResponseWriter, r *http.Request, _ Caller) error {
@@ -83,7 +85,9 @@ func (s *Service) ServePutIssuer(w http.ResponseWriter, r *http.Request, c Calle
 		return err
 	}
 	s.record(r, c, "", "issuer.set", in.ID+" "+in.Issuer)
-	return wire.WriteJSON(w, http.StatusOK, issuerShape(in))
+	out := issuerShape(in)
+	out.JWKSError = s.tryKeys(r.Context(), in)
+	return wire.WriteJSON(w, http.StatusOK, out)
 }
 
 // ServeRemoveIssuer answers DELETE /airlock/v1/issuers/{id}.
@@ -289,11 +293,12 @@ func (s *Service) ServeRemoveLimit(w http.ResponseWriter, r *http.Request, c Cal
 	if err := queryTexts(r, map[string]*string{"app": &app, "user": &user}); err != nil {
 		return err
 	}
-	if err := s.RemoveLimit(r.Context(), app, user); err != nil {
+	existed, err := s.RemoveLimit(r.Context(), app, user)
+	if err != nil {
 		return err
 	}
 	s.record(r, c, "", "limit.removed", app+" "+user)
-	return wire.WriteJSON(w, http.StatusOK, map[string]string{"type": "limit_removed"})
+	return wire.WriteJSON(w, http.StatusOK, map[string]any{"type": "limit_removed", "existed": existed})
 }
 
 type auditJSON struct {

@@ -131,7 +131,8 @@ func (s *Service) ServeExchangeToken(w http.ResponseWriter, r *http.Request, c C
 	return wire.WriteJSON(w, http.StatusOK, tokenShape(t))
 }
 
-// ServeRevokeToken answers POST /airlock/v1/tokens/revoke {"token"}: a token, or the id of one of ours.
+// ServeRevokeToken answers POST /airlock/v1/tokens/revoke {"token"}: a token, or the id of one of ours. The answer has a "user" where a
+// token was given: of ids it is not known whether there was such a token.
 func (s *Service) ServeRevokeToken(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var in struct {
 		Token string `json:"token"`
@@ -139,12 +140,16 @@ func (s *Service) ServeRevokeToken(w http.ResponseWriter, r *http.Request, c Cal
 	if err := wire.ReadJSON(r, bodyLimit, &in); err != nil {
 		return err
 	}
-	id, err := s.RevokeToken(r.Context(), in.Token)
+	gone, err := s.RevokeToken(r.Context(), in.Token)
 	if err != nil {
 		return err
 	}
-	s.record(r, c, "", "token.revoked", id)
-	return wire.WriteJSON(w, http.StatusOK, map[string]string{"id": id, "type": "token_revoked"})
+	s.record(r, c, "", "token.revoked", gone.who())
+	out := map[string]string{"id": gone.ID, "type": "token_revoked"}
+	if gone.User != "" {
+		out["user"] = gone.User
+	}
+	return wire.WriteJSON(w, http.StatusOK, out)
 }
 
 // ServeRotateSigning answers POST /airlock/v1/keys/signing/rotate {"overlap_seconds"}.

@@ -250,6 +250,22 @@ func (s *Service) PutIssuer(ctx context.Context, i Issuer) error {
 	return nil
 }
 
+// tryKeys fetches the keys of an issuer that was just put, and tells why it cannot; "" where it can, or has them.
+func (s *Service) tryKeys(ctx context.Context, i Issuer) string {
+	if i.JWKS == "" {
+		return ""
+	}
+	set, err := s.issuerSet(ctx)
+	if err != nil || set.byID[i.ID] == nil {
+		return "" // the next token tells
+	}
+	remote, ok := set.byID[i.ID].source.(*remoteKeys)
+	if !ok {
+		return ""
+	}
+	return remote.first(ctx)
+}
+
 // RemoveIssuer takes no token of an issuer any more. What its users own stays theirs: the id remains tied to the issuer.
 func (s *Service) RemoveIssuer(ctx context.Context, id string) error {
 	noIssuer := &wire.Error{Type: wire.TypeNotFound, Message: "There is no such issuer."}

@@ -41,6 +41,7 @@ type remoteKeys struct {
 	set     []namedKey
 	fetched time.Time     // of set
 	tried   time.Time     // of the last attempt
+	failed  error         // of the last attempt; nil = it succeeded
 	running chan struct{} // closed when the attempt under way has ended; nil = none
 }
 
@@ -81,6 +82,23 @@ func (r *remoteKeys) keys(ctx context.Context, kid string, hasKid bool) ([]crypt
 	return known(pick(r.set, kid, hasKid))
 }
 
+// first fetches the keys if none are there, and tells why there are still none.
+func (r *remoteKeys) first(ctx context.Context) string {
+	if _, err := r.keys(ctx, "", false); err == nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tried = time.Time{} // this was no token's attempt: the first that comes makes its own
+	switch {
+	case r.failed != nil:
+		return r.failed.Error()
+	case len(r.set) == 0:
+		return "there is no key of the algorithm " + string(r.alg) + " at the address"
+	}
+	return ""
+}
+
 func known(keys []crypto.PublicKey) ([]crypto.PublicKey, error) {
 	if len(keys) == 0 {
 		return nil, refusal("no such key of the issuer")
@@ -109,7 +127,7 @@ func (r *remoteKeys) fetch(ctx context.Context, done chan struct{}) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil {
+	if r.failed = err; err == nil {
 		r.set, r.fetched = set, r.now()
 	}
 	r.running = nil

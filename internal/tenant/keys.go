@@ -138,22 +138,28 @@ func (s *Service) listKeys(ctx context.Context, kind, app string, limit int, pag
 	return keys, next, nil
 }
 
-// RevokeKey ends a key: the next request with it is a 401. What it has begun goes on. It may be repeated. Only who may,
-// ends admin keys.
-func (s *Service) RevokeKey(ctx context.Context, id string, mayAdmin bool) (*Key, error) {
-	if !storable(id) {
+// RevokeKey ends a key, given its id or itself: the next request with it is a 401. What it has begun goes on. It may be repeated.
+// Only who may, ends admin keys.
+func (s *Service) RevokeKey(ctx context.Context, idOrSecret string, mayAdmin bool) (*Key, error) {
+	if !storable(idOrSecret) {
 		return nil, noKey()
+	}
+	find := func(ctx context.Context, tx db.Tx) (*keyRow, error) { return selectKey(ctx, tx, idOrSecret) }
+	if strings.HasPrefix(idOrSecret, keyPrefix) {
+		find = func(ctx context.Context, tx db.Tx) (*keyRow, error) {
+			return selectKeyByHash(ctx, tx, hashSecret(idOrSecret))
+		}
 	}
 	var row *keyRow
 	err := s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error {
 		var err error
-		if row, err = selectKey(ctx, tx, id); err != nil {
+		if row, err = find(ctx, tx); err != nil {
 			return err
 		}
 		if row.Kind == kindAdmin && !mayAdmin {
 			return wire.Forbidden("Admin keys are revoked with the role admin.")
 		}
-		return revokeKey(ctx, tx, id, s.now().UnixMicro())
+		return revokeKey(ctx, tx, row.ID, s.now().UnixMicro())
 	})
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, noKey()

@@ -334,7 +334,7 @@ func TestNobodyIsBlockedWhoCannotBeMeant(t *testing.T) {
 			for _, app := range []string{"", "one"} {
 				_, err := x.s.BlockUser(t.Context(), "acme/bob", app, on)
 				if on {
-					wantStatus(t, err, http.StatusBadRequest, "user: there is no issuer acme; configured are airlock, ed, idp, rsa.")
+					wantStatus(t, err, http.StatusBadRequest, "user: there is no issuer acme; configured are airlock, ed, idp, rsa. A user of this server's own tokens is airlock/acme/bob.")
 				} else {
 					wantStatus(t, err, http.StatusNotFound, "There is no such user.")
 				}

@@ -3,6 +3,7 @@ package tenant
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -291,7 +293,7 @@ func (s *Service) SetLimit(ctx context.Context, app string, l Limit) (*Limit, er
 		return nil, err
 	}
 	if issuer, _, ok := strings.Cut(l.User, "/"); ok {
-		if err := s.checkIssuer(ctx, "user", issuer); err != nil {
+		if err := s.checkIssuer(ctx, "user", issuer, l.User); err != nil {
 			return nil, err
 		}
 	}
@@ -314,16 +316,20 @@ func (s *Service) limited(ctx context.Context, app, user string) (appID, userID 
 	return a.ID, issuer + "/" + sub, err
 }
 
-// RemoveLimit gives an app, or a user in it, the defaults again. It may be repeated.
-func (s *Service) RemoveLimit(ctx context.Context, app, user string) error {
+// RemoveLimit gives an app, or a user in it, the defaults again, and tells whether there was anything else. It may be repeated.
+func (s *Service) RemoveLimit(ctx context.Context, app, user string) (existed bool, err error) {
 	appID, userID, err := s.limited(ctx, app, user)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := s.DB.RunDelete(ctx, dropLimit(appID, userID)); err != nil {
-		return fmt.Errorf("remove limit: %w", err)
+	err = s.DB.RunDelete(ctx, dropLimit(appID, userID))
+	if errors.Is(err, db.ErrStale) {
+		return false, nil
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("remove limit: %w", err)
+	}
+	return true, nil
 }
 
 // ListLimits gives what is set, by app and user, of one app (id or name) or of all ("").

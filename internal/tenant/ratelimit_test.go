@@ -162,9 +162,9 @@ func TestLimitsThatAreSetReplaceTheDefaults(t *testing.T) {
 		if err != nil || len(all) != 1 || all[0].User != "airlock/u" || next != "" {
 			t.Fatal(all, next, err)
 		}
-		for range 2 {
-			if err := x.s.RemoveLimit(t.Context(), "one", "u"); err != nil {
-				t.Fatal(err)
+		for _, want := range []bool{true, false} {
+			if existed, err := x.s.RemoveLimit(t.Context(), "one", "u"); err != nil || existed != want {
+				t.Fatal(existed, err)
 			}
 		}
 		if got, want := limits(tenant.TokenHeader, tok), (tenant.Limits{AppMessages: 5}); got != want {

@@ -161,7 +161,7 @@ func (s *Service) toDelete(ctx context.Context, user, app string) (*userRow, err
 	case f.id != "":
 		return nil, noUser()
 	default:
-		if err := s.checkIssuer(ctx, "user", f.issuer); err != nil {
+		if err := s.checkIssuer(ctx, "user", f.issuer, f.issuer+"/"+f.sub); err != nil {
 			return nil, err
 		}
 		now := s.now().UnixMicro()

@@ -111,7 +111,7 @@ func (s *Service) CreateAppFor(ctx context.Context, name, owner string) (*App, e
 		if row.OwnerIssuer, row.OwnerSub, err = splitUser(owner); err != nil {
 			return nil, wire.Invalid("owner: expected a subject, or the id of an issuer, '/' and a subject.")
 		}
-		if err := s.checkIssuer(ctx, "owner", row.OwnerIssuer); err != nil {
+		if err := s.checkIssuer(ctx, "owner", row.OwnerIssuer, owner); err != nil {
 			return nil, err
 		}
 	}

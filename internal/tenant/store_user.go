@@ -172,8 +172,7 @@ func putLimit(l *Limit) func(context.Context, db.Tx) error {
 
 func dropLimit(appID, userID string) func(context.Context, db.Tx) error {
 	return func(ctx context.Context, tx db.Tx) error {
-		_, err := tx.NewDelete().Model((*limitRow)(nil)).Where("app_id = ? AND user_id = ?", appID, userID).Exec(ctx)
-		return err
+		return db.MustChange(tx.NewDelete().Model((*limitRow)(nil)).Where("app_id = ? AND user_id = ?", appID, userID).Exec(ctx))
 	}
 }
 

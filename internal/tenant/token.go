@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"time"
 
@@ -196,29 +197,52 @@ func (s *Service) ExchangeToken(ctx context.Context, compact, app string, ttl ti
 	return s.mint(ctx, row, c, min(ttl, left))
 }
 
+// tokenForm is what the id of a token of ours looks like. Ids are not kept: one that was mistyped would pass for revoked.
+var tokenForm = regexp.MustCompile(`^` + tokenPrefix + `01[1-9A-HJ-NP-Za-km-z]{22}$`)
+
+// Revoked is a token that is refused now.
+type Revoked struct {
+	// ID is the claim jti; "" where the token has none.
+	ID string
+	// User is <issuer id>/<subject>; "" of a token that was given by its id.
+	User string
+}
+
+// who names the token in the audit.
+func (r Revoked) who() string {
+	if r.User == "" {
+		return r.ID
+	}
+	return strings.TrimPrefix(r.ID+" of "+r.User, " ")
+}
+
 // RevokeToken refuses a token from the next request on, and what was exchanged from it: one whose signature verifies, or, given the id that its minting
 // answered, one of ours. It may be repeated.
-func (s *Service) RevokeToken(ctx context.Context, textOrID string) (id string, err error) {
+func (s *Service) RevokeToken(ctx context.Context, textOrID string) (gone Revoked, err error) {
 	row := &revokedRow{}
-	if strings.HasPrefix(textOrID, tokenPrefix) && storable(textOrID) && len(textOrID) <= 64 {
-		id = textOrID
-		row.ID, row.Until = hashSecret(OwnIssuer+"\njti\n"+id), s.now().Add(OwnerTokenTTL+clockTolerance).UnixMicro()
-	} else {
+	switch {
+	case tokenForm.MatchString(textOrID):
+		gone.ID = textOrID
+		row.ID, row.Until = hashSecret(OwnIssuer+"\njti\n"+gone.ID), s.now().Add(OwnerTokenTTL+clockTolerance).UnixMicro()
+	case strings.Count(textOrID, ".") != 2:
+		return gone, wire.Invalid("token: expected a token, or the id that its minting answered (%s and 24 characters).", tokenPrefix)
+	default:
 		v, err := s.verify(ctx, textOrID)
 		if why, ok := errors.AsType[refusal](err); ok {
 			// Whoever asks holds the token or has the right to; what is wrong with it helps him.
-			return "", wire.Invalid("token: %s.", why)
+			return gone, wire.Invalid("token: %s.", why)
 		}
 		if err != nil {
-			return "", err
+			return gone, err
 		}
-		id, row.ID, row.Until = v.id, v.tokenID, time.Unix(v.expires, 0).Add(clockTolerance).UnixMicro()
+		gone.ID, gone.User = v.id, v.origin+"/"+v.subject
+		row.ID, row.Until = v.tokenID, time.Unix(v.expires, 0).Add(clockTolerance).UnixMicro()
 	}
 	err = s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error { return insertRevoked(ctx, tx, row) })
 	if err != nil {
-		return "", fmt.Errorf("revoke token: %w", err)
+		return Revoked{}, fmt.Errorf("revoke token: %w", err)
 	}
-	return id, nil
+	return gone, nil
 }
 
 // Environment is what an application needs to find this server and to prove itself there.

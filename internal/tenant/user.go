@@ -127,7 +127,7 @@ func (s *Service) BlockUser(ctx context.Context, user, app string, blocked bool)
 		return nil, err
 	}
 	if blocked && f.id == "" {
-		if err := s.checkIssuer(ctx, "user", f.issuer); err != nil {
+		if err := s.checkIssuer(ctx, "user", f.issuer, f.issuer+"/"+f.sub); err != nil {
 			return nil, err
 		}
 	}
@@ -160,8 +160,9 @@ func (s *Service) BlockUser(ctx context.Context, user, app string, blocked bool)
 	return row.user(), nil
 }
 
-// checkIssuer refuses the id of an issuer whose tokens are not taken, and names those that are.
-func (s *Service) checkIssuer(ctx context.Context, path, id string) error {
+// checkIssuer refuses the id of an issuer whose tokens are not taken, and names those that are. user is what was given: a subject of
+// our own with a '/' in it is read as an issuer and a subject.
+func (s *Service) checkIssuer(ctx context.Context, path, id, user string) error {
 	set, err := s.issuerSet(ctx)
 	if err == nil && set.byID[id] == nil {
 		s.issuers.forget() // it may have been added through another server a moment ago
@@ -173,5 +174,6 @@ func (s *Service) checkIssuer(ctx context.Context, path, id string) error {
 	if set.byID[id] != nil {
 		return nil
 	}
-	return wire.Invalid("%s: there is no issuer %s; configured are %s.", path, id, strings.Join(slices.Sorted(maps.Keys(set.byID)), ", "))
+	return wire.Invalid("%s: there is no issuer %s; configured are %s. A user of this server's own tokens is %s/%s.",
+		path, id, strings.Join(slices.Sorted(maps.Keys(set.byID)), ", "), OwnIssuer, user)
 }

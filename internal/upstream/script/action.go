@@ -73,7 +73,7 @@ func parseAction(p part) (*action, error) {
 	}
 	if !known {
 		if n := misspelt(word); n != "" {
-			return nil, fmt.Errorf("the block %q names no action; did you mean %q?", word, n)
+			return nil, fmt.Errorf("did you mean %q? The block %q names no action", n, word)
 		}
 		return nil, nil
 	}
