@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"airlock": func() { os.Exit(run(os.Args[1:])) }})
+	testscript.Main(m, map[string]func(){"airlock": func() { os.Exit(run(os.Args[1:])) }}) // testscript wants a program
 }
 
 // TestScripts runs testdata/script: each file is a session at a shell, against a server of its own data folder that all

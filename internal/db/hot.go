@@ -21,15 +21,14 @@ func Arg(n int) bun.Safe { return bun.Safe("$" + strconv.Itoa(n)) }
 
 // Scan reads the row into dest, a pointer to a struct. The error is ErrNotFound if there is none.
 func (h *Hot) Scan(ctx context.Context, d *DB, dest any, args ...any) (err error) {
-	stmt, err := d.prepared(ctx, h)
+	rows, err := h.query(ctx, d, args)
+	if err != nil && ctx.Err() == nil {
+		// It may be the statement: a server of a later version has changed the table, or somebody else who found that out has
+		// closed it. A request that was given up says nothing about it.
+		rows, err = h.query(ctx, d, args)
+	}
 	if err != nil {
 		return err
-	}
-	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		// It may be the statement: a server of a later version has changed the table.
-		d.hot.CompareAndDelete(h, stmt)
-		return errors.Join(err, stmt.Close()) //nolint:sqlclosecheck // it is kept for the next request otherwise
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	if !rows.Next() {
@@ -39,6 +38,19 @@ func (h *Hot) Scan(ctx context.Context, d *DB, dest any, args ...any) (err error
 		return ErrNotFound
 	}
 	return d.read.ScanRow(ctx, rows, dest)
+}
+
+// query gives up a statement that fails while its request goes on, so that the next one makes it anew.
+func (h *Hot) query(ctx context.Context, d *DB, args []any) (*sql.Rows, error) {
+	stmt, err := d.prepared(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil && ctx.Err() == nil && d.hot.CompareAndDelete(h, stmt) {
+		err = errors.Join(err, stmt.Close()) //nolint:sqlclosecheck // it is kept for the next request otherwise
+	}
+	return rows, err
 }
 
 func (d *DB) prepared(ctx context.Context, h *Hot) (*sql.Stmt, error) {

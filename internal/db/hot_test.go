@@ -69,9 +69,46 @@ func TestHotQueryOutlivesAChangeOfItsTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, d, "ALTER TABLE changing ADD COLUMN new BIGINT NOT NULL DEFAULT 5")
-		_ = hot.Scan(t.Context(), d, &got, 1) // PostgreSQL refuses the old statement
+		// PostgreSQL refuses the old statement.
 		if err := hot.Scan(t.Context(), d, &got, 1); err != nil || got.New != 5 {
 			t.Errorf("after the change: %+v, %v", got, err)
+		}
+	})
+}
+
+// Fails if a request that its client gave up takes the statement from under those of others.
+func TestHotQueryThatIsGivenUpHarmsNobodyElse(t *testing.T) {
+	t.Parallel()
+	dbtest.Run(t, func(t *testing.T, d *db.DB) {
+		run(t, d, `INSERT INTO apps (id, name, created_at) VALUES ('app_1', 'a', 7)`)
+		made := make(chan struct{}, 1000)
+		hot := &db.Hot{Text: func(db.IDB) string {
+			made <- struct{}{}
+			return "SELECT id FROM apps WHERE name = $1"
+		}}
+		var got struct{ ID string }
+		if err := hot.Scan(t.Context(), d, &got, "a"); err != nil {
+			t.Fatal(err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 50 {
+					var got struct{ ID string }
+					if err := hot.Scan(gone, d, &got, "a"); !errors.Is(err, context.Canceled) {
+						t.Errorf("given up: %v", err)
+					}
+					if err := hot.Scan(t.Context(), d, &got, "a"); err != nil {
+						t.Errorf("beside it: %v", err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if len(made) != 1 {
+			t.Errorf("the text was made %d times", len(made))
 		}
 	})
 }
