@@ -136,8 +136,12 @@ func gatewayChecks(ctx context.Context, _ *lab, s *server, o options) ([]result,
 	return []result{row}, nil
 }
 
+// frozenAfter is longer than a sandbox whose code waits runs on after its turn: the grace of a second, and a pass.
+const frozenAfter = 2200 * time.Millisecond
+
 // parkAndResume is one call of the client's tool by code, in two requests, beyond a turn whose code calls nothing, a second
-// request (a message without code) and the time in which a cell shows that it waits.
+// request (a message without code) and the time in which a cell shows that it waits. Once it is answered at once; and once
+// the sandbox has been frozen meanwhile, beyond a turn that comes after the same pause: whoever sleeps is slow to wake.
 func parkAndResume(ctx context.Context, l *lab, s *server, o options) ([]result, error) {
 	id, err := s.container(ctx)
 	if err != nil {
@@ -145,28 +149,41 @@ func parkAndResume(ctx context.Context, l *lab, s *server, o options) ([]result,
 	}
 	quiet, calling := asking(id, "print(1)"), asking(id, "print(await lookup({'q': 'x'}))")
 	plain := map[string]any{"model": "script", "max_tokens": 1024, "messages": []any{map[string]any{"role": "user", "content": "hi"}}}
+	timed := func(request any) (time.Duration, error) {
+		start := time.Now()
+		err := s.call(ctx, http.MethodPost, "/v1/messages", request, nil)
+		return time.Since(start), err
+	}
 	medians, err := interleave(2*o.rounds,
-		candidate{"message", func() (time.Duration, error) {
-			start := time.Now()
-			err := s.call(ctx, http.MethodPost, "/v1/messages", plain, nil)
-			return time.Since(start), err
-		}},
+		candidate{"message", func() (time.Duration, error) { return timed(plain) }},
+		candidate{"turn", func() (time.Duration, error) { return timed(quiet) }},
+		candidate{"call", func() (time.Duration, error) { return s.callOfTool(ctx, calling, 0) }},
+	)
+	if err != nil {
+		return nil, err
+	}
+	late, err := interleave(o.rounds/2,
 		candidate{"turn", func() (time.Duration, error) {
-			start := time.Now()
-			err := s.call(ctx, http.MethodPost, "/v1/messages", quiet, nil)
-			return time.Since(start), err
+			pause(frozenAfter)
+			return timed(quiet)
 		}},
-		candidate{"call", func() (time.Duration, error) { return s.callOfTool(ctx, calling) }},
+		candidate{"call", func() (time.Duration, error) { return s.callOfTool(ctx, calling, frozenAfter) }},
 	)
 	if err != nil {
 		return nil, err
 	}
 	wait := float64(guest.ToolQuiet) / float64(time.Millisecond)
-	row := atMost("park and resume of a programmatic call", "ms", medians["call"]-medians["turn"]-medians["message"]-wait, turnBudget[l.name])
+	beyond := func(m map[string]float64) float64 { return m["call"] - m["turn"] - medians["message"] - wait }
+	row := atMost("park and resume of a programmatic call", "ms", beyond(medians), turnBudget[l.name])
 	row.Note = fmt.Sprintf("%.2f ms both requests, of them %.0f ms of quiet; %.2f ms a turn whose code calls nothing, %.2f ms a message without code",
 		medians["call"], wait, medians["turn"], medians["message"])
-	return []result{row}, nil
+	frozen := atMost("park and resume, frozen in between", "ms", beyond(late), turnBudget[l.name])
+	frozen.Note = fmt.Sprintf("%.2f ms both requests, without the %v between them; %.2f ms a turn after such a pause", late["call"], frozenAfter, late["turn"])
+	return []result{row, frozen}, nil
 }
+
+// pause lets a server be idle, which is what is measured next.
+func pause(d time.Duration) { <-time.After(d) }
 
 // asking is a turn of a cell that may call one tool of the client.
 func asking(container, code string) map[string]any {
@@ -183,8 +200,8 @@ func asking(container, code string) map[string]any {
 	}
 }
 
-// callOfTool makes both requests of a turn, and answers the one call.
-func (s *server) callOfTool(ctx context.Context, request map[string]any) (time.Duration, error) {
+// callOfTool makes both requests of a turn, and answers the one call after a time that does not count.
+func (s *server) callOfTool(ctx context.Context, request map[string]any, after time.Duration) (time.Duration, error) {
 	start := time.Now()
 	var parked struct {
 		StopReason string `json:"stop_reason"`
@@ -196,6 +213,9 @@ func (s *server) callOfTool(ctx context.Context, request map[string]any) (time.D
 	if parked.StopReason != "tool_use" || len(parked.Content) == 0 {
 		return 0, fmt.Errorf("the code was not parked: %s: %s", parked.StopReason, parked.Content)
 	}
+	first := time.Since(start)
+	pause(after)
+	start = time.Now()
 	var call struct{ ID string }
 	if err := json.Unmarshal(parked.Content[len(parked.Content)-1], &call); err != nil {
 		return 0, err
@@ -210,7 +230,7 @@ func (s *server) callOfTool(ctx context.Context, request map[string]any) (time.D
 	if err := s.call(ctx, http.MethodPost, "/v1/messages", next, &done); err != nil {
 		return 0, err
 	}
-	took := time.Since(start)
+	took := first + time.Since(start)
 	if done.StopReason != "end_turn" {
 		return 0, fmt.Errorf("the turn did not end: %s", done.StopReason)
 	}

@@ -117,8 +117,9 @@ func (s *Service) writeAccounts(ctx context.Context) {
 	}
 }
 
-// SweepIdle is one pass over the sandboxes: what turns wrote is synced, those without a turn for IdleFreeze are frozen, for
-// IdleDestroy destroyed, and dead ones are put away. The background loop calls it; tests call it with a clock of their own.
+// SweepIdle is one pass over the sandboxes: what turns wrote is synced, those without a turn for IdleFreeze, or for
+// parkedGrace if their code waits, are frozen, for IdleDestroy destroyed, and dead ones are put away. The background loop
+// calls it; tests call it with a clock of their own.
 func (s *Service) SweepIdle(ctx context.Context) {
 	some(sweepers, s.snapshot(), func(v *live) {
 		select {
@@ -202,8 +203,8 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 	s.syncLive(ctx, v)
 	idle := s.now().Sub(v.idleSince)
 	sb := v.sandbox()
-	if v.run() != nil {
-		return nil // it keeps its sandbox until SweepParked goes on with it
+	if r := v.run(); r != nil {
+		return s.freezeParked(ctx, v, r, idle) // it keeps its sandbox until SweepParked goes on with it
 	}
 	if sb == nil && v.ws == nil {
 		s.forget(v)

@@ -71,3 +71,13 @@ func (s *Service) Book(e Execution) { s.book(e) }
 
 // OutcomeOf says how a call ended.
 var OutcomeOf = outcomeOf
+
+// Frozen reports whether the sandbox of a container stands still. The container must have no turn.
+func (s *Service) Frozen(id ID) bool {
+	s.mu.Lock()
+	v := s.lives[id]
+	s.mu.Unlock()
+	v.turn <- struct{}{}
+	defer func() { <-v.turn }()
+	return v.frozen
+}

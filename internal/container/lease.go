@@ -239,7 +239,7 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 	}
 	moved := l.c.touch(l.s.now())
 	if run != nil {
-		moved = l.rest(ctx, run) || moved
+		moved = l.rest(run) || moved
 	}
 	if moved {
 		// A container deleted during the turn has no row to write to.

@@ -14,12 +14,12 @@ import (
 // Run is a cell that may outlive the turn in which it began: its code waits for somebody outside, who answers in another turn
 // or never.
 //
-//	running, in a turn ──Park, end of the turn──► parked: the sandbox is frozen and kept, the turn is free
+//	running, in a turn ──Park, end of the turn──► parked: the sandbox is kept and soon frozen, the turn is free
 //	       ▲                                        │
 //	       ├── Resume, by who has the answer ◄──────┤
 //	       └── Due, in a turn of its own ◄──────────┘ the time is over, or the run has ended
 //
-// Whoever holds the turn may use the sandbox meanwhile; it is frozen again when that turn ends. A run ends with its sandbox
+// Whoever holds the turn may use the sandbox meanwhile; it is frozen again after that turn. A run ends with its sandbox
 // at the latest, so with its container and with the service, or when its memory is needed (Service.evict). Until then it has
 // the share of whoever began or answered it last.
 type Run struct {
@@ -193,19 +193,26 @@ func (r *Run) parkedSince() time.Time {
 }
 
 // arm begins the wait of a run that was parked in the turn that ends now; one of an earlier turn keeps its time.
-func (r *Run) arm(now time.Time) (until time.Time, busy bool) {
+func (r *Run) arm(now time.Time) (until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.until.IsZero() {
 		r.since, r.until = now, now.Add(r.park.Wait)
 	}
-	return r.until, r.park.Busy
+	return r.until
 }
 
-// rest ends the turn of a container with a parked run: its time begins, its container lives longer than it, and its sandbox
-// stands still. It reports whether the expiry moved.
-func (l *Lease) rest(ctx context.Context, r *Run) (moved bool) {
-	until, busy := r.arm(l.s.now())
+// busy reports whether the code of a parked run works, or has ended, so that it is not to be stopped.
+func (r *Run) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.park.Busy || r.over()
+}
+
+// rest ends the turn of a container with a parked run: its time begins, and its container lives longer than it. It reports
+// whether the expiry moved.
+func (l *Lease) rest(r *Run) (moved bool) {
+	until := r.arm(l.s.now())
 	before := l.c.ExpiresAt
 	if least := until.Add(expiryMargin); before.Before(least) {
 		l.c.ExpiresAt = least
@@ -213,15 +220,23 @@ func (l *Lease) rest(ctx context.Context, r *Run) (moved bool) {
 			l.c.ExpiresAt = l.c.MaxExpiresAt
 		}
 	}
-	moved = !l.c.ExpiresAt.Equal(before)
-	sb := l.live.sandbox()
-	if busy || l.s.IdleFreeze < 0 || l.s.ParkedRuns || sb == nil || sb != r.sb || l.live.frozen {
-		return moved
+	return !l.c.ExpiresAt.Equal(before)
+}
+
+// parkedGrace is how long code that waits has its sandbox running after a turn. Most clients answer within it, and neither
+// they nor the response before pay for stopping and continuing the processes.
+const parkedGrace = time.Second
+
+// freezeParked stops the sandbox of a parked run that was not answered at once; the turn is the caller's.
+func (s *Service) freezeParked(ctx context.Context, v *live, r *Run, idle time.Duration) error {
+	sb := v.sandbox()
+	if s.IdleFreeze < 0 || s.ParkedRuns || v.frozen || v.noFreeze || idle < parkedGrace || sb == nil || sb != r.sb || r.busy() {
+		return nil
 	}
-	if err := l.live.suspend(ctx, sb); err != nil && !ended(sb) {
-		l.s.log().WarnContext(ctx, "freeze parked sandbox", "container_id", l.c.ID, "error", err)
+	if err := v.suspend(ctx, sb); err != nil && !ended(sb) {
+		return fmt.Errorf("freeze parked sandbox: %w", err)
 	}
-	return moved
+	return nil
 }
 
 // run is the parked one, nil if none is.

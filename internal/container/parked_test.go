@@ -136,6 +136,64 @@ func TestParkedRunGoesOnInAnotherTurn(t *testing.T) {
 	})
 }
 
+// An answer that comes at once finds the sandbox running; one that takes longer continues it.
+func TestParkedSandboxIsFrozenWhenNoAnswerComesAtOnce(t *testing.T) {
+	t.Parallel()
+	runAll(t, func(t *testing.T, e *containertest.Env) {
+		c := create(t, e, container.CreateParams{})
+		w := wait(t, e, c.ID, askTwice)
+		for range 2 {
+			e.SweepIdle(t.Context())
+			if e.Frozen(c.ID) {
+				t.Error("frozen at once")
+			}
+			e.Clock.Add(time.Second)
+			e.SweepIdle(t.Context())
+			if !e.Frozen(c.ID) {
+				t.Error("not frozen after a second")
+			}
+			l := w.resume(t, e, "x")
+			select {
+			case <-w.asked:
+				l.Park(w.run, container.Parking{Wait: time.Minute, Due: func(context.Context, *container.Lease) {}})
+			case <-w.run.Done():
+			}
+			l.Release(t.Context())
+		}
+		if res, err := w.run.Result(); err != nil || w.printed() != "x\nxx\n" {
+			t.Errorf("ended %+v, %v", res, err)
+		}
+	})
+}
+
+func TestParkedSandboxThatWorksIsNotFrozen(t *testing.T) {
+	t.Parallel()
+	for name, keep := range map[string]func(e *containertest.Env, p *container.Parking){
+		"works":         func(_ *containertest.Env, p *container.Parking) { p.Busy = true },
+		"setting":       func(e *containertest.Env, _ *container.Parking) { e.ParkedRuns = true },
+		"never freezes": func(e *containertest.Env, _ *container.Parking) { e.IdleFreeze = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, func(t *testing.T, e *containertest.Env) {
+				c := create(t, e, container.CreateParams{})
+				w := wait(t, e, c.ID, askTwice)
+				l := w.resume(t, e, "x")
+				<-w.asked
+				p := container.Parking{Wait: time.Hour, Due: func(context.Context, *container.Lease) {}}
+				keep(e, &p)
+				l.Park(w.run, p)
+				l.Release(t.Context())
+				e.Clock.Add(time.Minute)
+				e.SweepIdle(t.Context())
+				if e.Frozen(c.ID) {
+					t.Error("it is frozen")
+				}
+			})
+		})
+	}
+}
+
 func TestParkedSandboxIsKeptUntilItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {
