@@ -2,6 +2,7 @@ package blob
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -53,7 +54,7 @@ func openS3(_ context.Context, where string) (*bucket, error) {
 	if u.Host == "" {
 		return nil, errors.New("open bucket: the URL names none: s3://NAME")
 	}
-	endpoint, err := url.Parse(or(q.Get("endpoint"), "https://s3.amazonaws.com"))
+	endpoint, err := url.Parse(cmp.Or(q.Get("endpoint"), "https://s3.amazonaws.com"))
 	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") || strings.Trim(endpoint.Path, "/") != "" {
 		return nil, fmt.Errorf("open bucket: endpoint: %q is no http:// or https:// address without a path", q.Get("endpoint"))
 	}
@@ -95,13 +96,6 @@ func flag(q url.Values, name string) (bool, error) {
 		return false, fmt.Errorf("open bucket: %s: %q is neither true nor false", name, q.Get(name))
 	}
 	return on, nil
-}
-
-func or(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 // bucketWriter sends a blob of at most a part at commit, a larger one part by part as it comes.

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -152,7 +153,7 @@ func (g grant) leave() {
 func (a *Admission) enter(ctx context.Context, app string, spare func() bool, others crowd) (grant, error) {
 	t := &ticket{app: app, spare: spare, done: make(chan struct{}), judged: make(chan struct{})}
 	a.queue(ctx, t, others)
-	timer := time.NewTimer(or(a.Wait, defaultAdmissionWait))
+	timer := time.NewTimer(cmp.Or(a.Wait, defaultAdmissionWait))
 	defer timer.Stop()
 	select {
 	case <-t.done:
@@ -232,7 +233,7 @@ func (a *Admission) spareRoom(ctx context.Context, others crowd) spareVerdict {
 	if !calm {
 		return spareNone
 	}
-	share := or(a.Share, defaultShare)
+	share := cmp.Or(a.Share, defaultShare)
 	_, size := a.spares(ctx)
 	if ok, err := a.carries(ctx, others, (starting+1)*share+max(size, share)); ok || err != nil {
 		return whether(ok, spareMore, spareKept)
@@ -373,7 +374,7 @@ func (a *Admission) judge(ctx context.Context, others crowd, t *ticket, starting
 	if err != nil || !calm {
 		return lackCalm, false, err
 	}
-	ok, err = a.carries(ctx, others, (starting+1)*or(a.Share, defaultShare))
+	ok, err = a.carries(ctx, others, (starting+1)*cmp.Or(a.Share, defaultShare))
 	if t.claims = !ok && err == nil && t.spare != nil && t.spare(); t.claims {
 		ok = true
 	}
@@ -389,7 +390,7 @@ func (a *Admission) calm() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read memory pressure: %w", err)
 	}
-	return p < or(a.MaxPressure, defaultMaxPressure), nil
+	return p < cmp.Or(a.MaxPressure, defaultMaxPressure), nil
 }
 
 // carries reports whether memory carries so many bytes more beside all sandboxes there are.
@@ -399,7 +400,7 @@ func (a *Admission) carries(ctx context.Context, others crowd, more int64) (bool
 		return false, fmt.Errorf("read memory: %w", err)
 	}
 	spares, _ := a.spares(ctx)
-	reserve, share := or(a.Reserve, ReserveFor(total)), or(a.Share, defaultShare)
+	reserve, share := cmp.Or(a.Reserve, ReserveFor(total)), cmp.Or(a.Share, defaultShare)
 	return plenty(total, available, reserve, share, others.count()+len(spares), more) ||
 		carries(total, available, reserve, share, append(spares, others.uses(ctx)...), more), nil
 }

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ const rowsEvery = time.Minute
 // Start begins the background loops. Starting twice is harmless.
 func (s *Service) Start(ctx context.Context) {
 	s.loop.start(ctx, s.run)
-	second := or(s.SweepEvery, time.Second)
+	second := cmp.Or(s.SweepEvery, time.Second)
 	rows := rowsEvery
 	if second < time.Second {
 		rows = second
@@ -86,7 +87,7 @@ func (l *loop) stop() {
 
 func (s *Service) run(ctx context.Context, done chan struct{}) {
 	defer close(done)
-	tick := time.NewTicker(or(s.SweepEvery, time.Second))
+	tick := time.NewTicker(cmp.Or(s.SweepEvery, time.Second))
 	defer tick.Stop()
 	var beat atomic.Int64 // when the last pass ended
 	beat.Store(time.Now().UnixNano())
@@ -151,7 +152,7 @@ const (
 func (s *Service) apart(id ID, do func() error) error {
 	done := make(chan error, 1)
 	s.work.Go(func() { done <- do() })
-	limit := time.NewTimer(or(s.SweepLimit, sweepLimit))
+	limit := time.NewTimer(cmp.Or(s.SweepLimit, sweepLimit))
 	defer limit.Stop()
 	select {
 	case err := <-done:
@@ -177,7 +178,7 @@ func some[T any](few int, all []T, do func(T)) {
 
 // watch tells the operator when the loop stands still, and when it goes on.
 func (s *Service) watch(ctx context.Context, beat *atomic.Int64) {
-	limit := 4 * or(s.SweepLimit, sweepLimit)
+	limit := 4 * cmp.Or(s.SweepLimit, sweepLimit)
 	tick := time.NewTicker(limit / 4)
 	defer tick.Stop()
 	still := false
@@ -210,7 +211,7 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 		s.forget(v)
 		return nil
 	}
-	if idle >= or(s.IdleDestroy, 10*time.Minute) {
+	if idle >= cmp.Or(s.IdleDestroy, 10*time.Minute) {
 		if err := s.endSandbox(ctx, v, whyIdle); err != nil {
 			return err
 		}
@@ -225,7 +226,7 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 		return s.endSandbox(ctx, v, whyDied)
 	default:
 	}
-	freeze := or(s.IdleFreeze, 30*time.Second)
+	freeze := cmp.Or(s.IdleFreeze, 30*time.Second)
 	if v.frozen || v.noFreeze || freeze < 0 || idle < freeze {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -154,7 +155,7 @@ func (s *Service) ServeExec(w http.ResponseWriter, r *http.Request, caller tenan
 	st := wire.NewStream(w)
 	// No sign of life before the sandbox is there: until then an error still has a status of its own.
 	begin := func(ctx context.Context) (stop func()) {
-		stopPings, unblock := keepAlive(st, or(s.Ping, defaultPing)), unblockWrites(ctx, w)
+		stopPings, unblock := keepAlive(st, cmp.Or(s.Ping, defaultPing)), unblockWrites(ctx, w)
 		return func() { stopPings(); unblock() }
 	}
 	res, err := s.exec(r.Context(), caller, ID(r.PathValue("id")), p,
@@ -249,7 +250,7 @@ func flag(r *http.Request, name string) bool {
 // defaultMaxFile bounds what leaves or enters a container as one file where nothing else is set.
 const defaultMaxFile = 500 << 20
 
-func (s *Service) maxFile() int64 { return or(s.MaxFile, defaultMaxFile) }
+func (s *Service) maxFile() int64 { return cmp.Or(s.MaxFile, defaultMaxFile) }
 
 // ServeGetFile serves GET /airlock/v1/containers/{id}/files/{path...}, with ?list=1 the entries of a folder.
 func (s *Service) ServeGetFile(w http.ResponseWriter, r *http.Request, caller tenant.Caller) error {

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -37,7 +38,7 @@ type Lease struct {
 // running turn up to Service.BusyWait. Errors: 400 for a malformed id, wire.NotFound for an unknown, foreign or deleted
 // one, 404 with CodeExpired or CodeLost, 429 when it stays busy.
 func (s *Service) Acquire(ctx context.Context, caller tenant.Caller, id ID) (*Lease, error) {
-	return s.acquire(ctx, caller, id, max(or(s.BusyWait, 30*time.Second), 0))
+	return s.acquire(ctx, caller, id, max(cmp.Or(s.BusyWait, 30*time.Second), 0))
 }
 
 // AcquirePatiently is Acquire for a request that repeats another: it waits for the running turn as long as ctx lasts.

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -388,7 +389,7 @@ const (
 // endSandbox destroys the sandbox of a container whose turn the caller holds; the container stays. Unless the sandbox
 // died and a successor is about to start, the workspace is detached too.
 func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
-	limit := or(s.KeepLimit, keepLimit)
+	limit := cmp.Or(s.KeepLimit, keepLimit)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline))
 	}

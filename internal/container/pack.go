@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -70,7 +71,7 @@ var errWanted = errors.New("the container is wanted")
 // SweepPacks is one pass over the containers of this instance: workspaces that were not used for PackAfter are packed.
 // A request that wants one of them meanwhile does not wait for it. The background loop calls it.
 func (s *Service) SweepPacks(ctx context.Context) error {
-	after := or(s.PackAfter, defaultPackAfter)
+	after := cmp.Or(s.PackAfter, defaultPackAfter)
 	if after < 0 || s.Blobs == nil {
 		return nil
 	}
@@ -316,7 +317,7 @@ func (s *Service) sweepBlobs(ctx context.Context, age time.Duration) error {
 // runPacks is the background loop of packing. It is not that of the sandboxes, which must not wait for a disk.
 func (s *Service) runPacks(ctx context.Context, done chan struct{}) {
 	defer close(done)
-	tick := time.NewTicker(max(min(packsEvery, or(s.SweepEvery, packsEvery)*60), time.Millisecond))
+	tick := time.NewTicker(max(min(packsEvery, cmp.Or(s.SweepEvery, packsEvery)*60), time.Millisecond))
 	defer tick.Stop()
 	var swept time.Time
 	for {

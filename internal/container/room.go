@@ -182,7 +182,7 @@ func (s *Service) waiting(ctx context.Context) []*live {
 		v.mu.Lock()
 		c := candidate{v: v, owner: share{v.owner.AppID, v.owner.UserID}}
 		v.mu.Unlock()
-		use := max(v.memory(now, measure(ctx, sb)), or(s.Admission.Share, defaultShare))
+		use := max(v.memory(now, measure(ctx, sb)), cmp.Or(s.Admission.Share, defaultShare))
 		apps[c.owner.app] += use
 		users[c.owner] += use
 		select {

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,10 +155,10 @@ func (s *Service) Create(ctx context.Context, caller tenant.Caller, p CreatePara
 // newContainer checks the parameters and fills a row; it writes nothing.
 func (s *Service) newContainer(ctx context.Context, caller tenant.Caller, image string, ttl time.Duration) (*Container, error) {
 	if ttl == 0 {
-		ttl = or(s.IdleTTL, defaultIdleTTL)
-	} else if ttl < MinExpiresAfter || ttl > or(s.MaxAge, defaultMaxAge) {
+		ttl = cmp.Or(s.IdleTTL, defaultIdleTTL)
+	} else if ttl < MinExpiresAfter || ttl > cmp.Or(s.MaxAge, defaultMaxAge) {
 		return nil, wire.Invalid("expires_after_seconds: %d is outside %d to %d", int64(ttl/time.Second),
-			int64(MinExpiresAfter/time.Second), int64(or(s.MaxAge, defaultMaxAge)/time.Second))
+			int64(MinExpiresAfter/time.Second), int64(cmp.Or(s.MaxAge, defaultMaxAge)/time.Second))
 	}
 	img, err := s.Image(image)
 	if err != nil {
@@ -182,7 +183,7 @@ func (s *Service) blank(owner tenant.Owner, image string, ttl time.Duration) *Co
 		Home:         s.Instance,
 		IdleTTL:      ttl,
 		CreatedAt:    now,
-		MaxExpiresAt: now.Add(or(s.MaxAge, defaultMaxAge)),
+		MaxExpiresAt: now.Add(cmp.Or(s.MaxAge, defaultMaxAge)),
 	}
 	c.touch(now)
 	return c
@@ -245,7 +246,7 @@ type Page struct {
 
 // List returns the caller's containers, newest first, without deleted ones.
 func (s *Service) List(ctx context.Context, caller tenant.Caller, p ListParams) (*Page, error) {
-	limit := or(p.Limit, defaultListed)
+	limit := cmp.Or(p.Limit, defaultListed)
 	if limit < 1 || limit > mostListed {
 		return nil, wire.Invalid("limit: %d is outside 1 to %d", limit, mostListed)
 	}
@@ -391,12 +392,4 @@ func (s *Service) log() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return s.Log
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

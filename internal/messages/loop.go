@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -109,7 +110,7 @@ func (t *turn) respond(ctx context.Context, to response) error {
 			return err
 		}
 	}
-	t.out = newSink(to.stream, or(t.s.PingEvery, DefaultPingEvery))
+	t.out = newSink(to.stream, cmp.Or(t.s.PingEvery, DefaultPingEvery))
 	t.out.keep = t.again != nil
 	defer t.out.stop()
 	return t.answer(ctx, to)
@@ -186,7 +187,7 @@ func (t *turn) loop(ctx context.Context) error {
 	if waits, err := t.runDeferred(ctx); err != nil || waits {
 		return err
 	}
-	limit := or(t.s.MaxIterations, DefaultMaxIterations)
+	limit := cmp.Or(t.s.MaxIterations, DefaultMaxIterations)
 	for i := 1; ; i++ {
 		rep, err := t.ask(ctx)
 		if err != nil {
@@ -266,7 +267,7 @@ func runnable(stop string) bool {
 
 // ask relays one upstream answer.
 func (t *turn) ask(ctx context.Context) (reply, error) {
-	first, idle := or(t.s.FirstEvent, DefaultFirstEvent), or(t.s.Idle, DefaultIdle)
+	first, idle := cmp.Or(t.s.FirstEvent, DefaultFirstEvent), cmp.Or(t.s.Idle, DefaultIdle)
 	var made []*claude.Node
 	if t.out.sum.Message() != nil {
 		// The client has its 200 already, so nothing is won by haste.
@@ -479,11 +480,4 @@ func (s *Service) log() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return s.Log
-}
-
-func or[T int | int64 | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
 }

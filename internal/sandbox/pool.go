@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -152,7 +153,7 @@ func (p *Pool) Stop(ctx context.Context) error {
 func (p *Pool) Drain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.calm = time.Now().Add(or(p.Calm, 10*time.Second))
+	p.calm = time.Now().Add(cmp.Or(p.Calm, 10*time.Second))
 	p.spend(func(*Member) bool { return true })
 }
 
@@ -165,7 +166,7 @@ func (p *Pool) Yield(ctx context.Context) bool {
 		return false
 	}
 	m := p.ready[n]
-	p.ready, p.calm = p.ready[:n], time.Now().Add(or(p.Calm, 10*time.Second))
+	p.ready, p.calm = p.ready[:n], time.Now().Add(cmp.Or(p.Calm, 10*time.Second))
 	p.mu.Unlock()
 	if err := m.end(ctx); err != nil {
 		p.log().ErrorContext(ctx, "destroy pool member", "error", err)
@@ -243,7 +244,7 @@ func (m *Member) end(ctx context.Context) error {
 
 func (p *Pool) run(ctx context.Context) {
 	defer close(p.done)
-	tick := time.NewTicker(or(p.Every, time.Second))
+	tick := time.NewTicker(cmp.Or(p.Every, time.Second))
 	defer tick.Stop()
 	for {
 		p.pass(ctx)
@@ -263,7 +264,7 @@ func (p *Pool) pass(ctx context.Context) {
 		p.mu.Lock()
 		p.spend(func(m *Member) bool {
 			_, current := wanted[m.key]
-			return !current || !m.alive() || time.Since(m.born) > or(p.MaxAge, 30*time.Minute)
+			return !current || !m.alive() || time.Since(m.born) > cmp.Or(p.MaxAge, 30*time.Minute)
 		})
 		p.mu.Unlock()
 		if err := p.bury(ctx); err != nil && ctx.Err() == nil {
@@ -293,7 +294,7 @@ func (p *Pool) fill(ctx context.Context, class Class) bool {
 	defer p.mu.Unlock()
 	switch {
 	case err != nil:
-		p.calm = time.Now().Add(or(p.Calm, 10*time.Second))
+		p.calm = time.Now().Add(cmp.Or(p.Calm, 10*time.Second))
 		if ctx.Err() == nil {
 			p.log().WarnContext(ctx, "make pool member", "error", err)
 		}
@@ -319,7 +320,7 @@ func (p *Pool) refused(ctx context.Context, why error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.calm = time.Now().Add(or(p.Calm, 10*time.Second))
+	p.calm = time.Now().Add(cmp.Or(p.Calm, 10*time.Second))
 }
 
 // wanted are the classes to keep, by key.

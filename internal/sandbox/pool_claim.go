@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -85,7 +86,7 @@ func (p *Pool) take(c Class) *Member {
 			}
 			p.heard[key]++
 			if now := time.Now(); now.After(p.calm) { // not moved on by claims that follow each other
-				p.calm = now.Add(or(p.Pause, 500*time.Millisecond))
+				p.calm = now.Add(cmp.Or(p.Pause, 500*time.Millisecond))
 			}
 			return m
 		}

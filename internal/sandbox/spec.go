@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -69,23 +70,16 @@ func DefaultLimits() Limits {
 // WithDefaults fills the zero fields.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
-	l.MemoryBytes = or(l.MemoryBytes, d.MemoryBytes)
-	l.CPUs = or(l.CPUs, d.CPUs)
-	l.Processes = or(l.Processes, d.Processes)
-	l.DiskBytes = or(l.DiskBytes, d.DiskBytes)
-	l.Inodes = or(l.Inodes, d.Inodes)
-	l.FileBytes = or(l.FileBytes, d.FileBytes)
-	l.OpenFiles = or(l.OpenFiles, d.OpenFiles)
-	l.Wall = or(l.Wall, d.Wall)
-	l.OutputBytes = or(l.OutputBytes, d.OutputBytes)
+	l.MemoryBytes = cmp.Or(l.MemoryBytes, d.MemoryBytes)
+	l.CPUs = cmp.Or(l.CPUs, d.CPUs)
+	l.Processes = cmp.Or(l.Processes, d.Processes)
+	l.DiskBytes = cmp.Or(l.DiskBytes, d.DiskBytes)
+	l.Inodes = cmp.Or(l.Inodes, d.Inodes)
+	l.FileBytes = cmp.Or(l.FileBytes, d.FileBytes)
+	l.OpenFiles = cmp.Or(l.OpenFiles, d.OpenFiles)
+	l.Wall = cmp.Or(l.Wall, d.Wall)
+	l.OutputBytes = cmp.Or(l.OutputBytes, d.OutputBytes)
 	return l
-}
-
-func or[T int | int64 | float64 | time.Duration](v, fallback T) T {
-	if v == 0 {
-		return fallback
-	}
-	return v
 }
 
 // The smallest values under which a guest still starts; less is a mistake in the settings, not a wish.

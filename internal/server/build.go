@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,10 +73,10 @@ func fullDisk(data string, err error) error {
 }
 
 func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
-	if p.db, err = db.Open(ctx, or(cfg.Database, p.data.file("airlock.db"))); err != nil {
+	if p.db, err = db.Open(ctx, cmp.Or(cfg.Database, p.data.file("airlock.db"))); err != nil {
 		return err
 	}
-	if p.blobs, err = blob.Open(ctx, or(cfg.Blobs, p.data.file("blobs"))); err != nil {
+	if p.blobs, err = blob.Open(ctx, cmp.Or(cfg.Blobs, p.data.file("blobs"))); err != nil {
 		return err
 	}
 	if err := p.blobs.Ping(ctx); err != nil { // it may come up later than this server
@@ -123,7 +124,7 @@ func (p *parts) openTenants(ctx context.Context, cfg *Config, cursor []byte, log
 
 func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
 	host := sandbox.Host{ID: p.data.instance, RunDir: p.data.file("run"), CgroupParent: cfg.Sandbox.CgroupParent, Log: log}
-	driver, err := drivers.New(ctx, or(cfg.Sandbox.Driver, "auto"), drivers.Options{
+	driver, err := drivers.New(ctx, cmp.Or(cfg.Sandbox.Driver, "auto"), drivers.Options{
 		Host: host, Runsc: cfg.Sandbox.Runsc, Platform: cfg.Sandbox.GVisorPlatform,
 	})
 	if err != nil {
@@ -284,9 +285,9 @@ func namedUpstream(cfg *Config, u Upstream) (upstream.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Name, c.Key, c.Models = or(u.Name, c.Name), u.APIKey, u.Models
+	c.Name, c.Key, c.Models = cmp.Or(u.Name, c.Name), u.APIKey, u.Models
 	if c.Kind == upstream.KindAnthropic {
-		c.BaseURL, c.Key = cfg.Anthropic.BaseURL, or(c.Key, cfg.Anthropic.APIKey)
+		c.BaseURL, c.Key = cfg.Anthropic.BaseURL, cmp.Or(c.Key, cfg.Anthropic.APIKey)
 	}
 	return c, nil
 }
@@ -312,7 +313,9 @@ func (s *Sandbox) limits() sandbox.Limits {
 }
 
 // Reserve is what sandboxes leave to the machine, in bytes, of so many bytes of memory.
-func (s *Sandbox) Reserve(total int64) int64 { return or(s.MemoryReserve, container.ReserveFor(total)) }
+func (s *Sandbox) Reserve(total int64) int64 {
+	return cmp.Or(s.MemoryReserve, container.ReserveFor(total))
+}
 
 // admission lets sandboxes start as memory allows.
 func (s *Sandbox) admission(host sandbox.Host, caps sandbox.Capabilities) (*container.Admission, error) {
@@ -375,7 +378,7 @@ func newLog(cfg *Config) *slog.Logger {
 		return cfg.Log
 	}
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(or(cfg.LogLevel, "info"))); err != nil {
+	if err := level.UnmarshalText([]byte(cmp.Or(cfg.LogLevel, "info"))); err != nil {
 		level = slog.LevelInfo // Validate has refused anything else
 	}
 	o := &slog.HandlerOptions{Level: level}
@@ -383,12 +386,4 @@ func newLog(cfg *Config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, o))
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

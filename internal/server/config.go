@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -148,7 +149,7 @@ type DiskSettings struct {
 
 // Levels are the shares of the two settings.
 func (d DiskSettings) Levels() (crowded, full float64) {
-	return or(d.CrowdedPercent, 85) / 100, or(d.FullPercent, 95) / 100
+	return cmp.Or(d.CrowdedPercent, 85) / 100, cmp.Or(d.FullPercent, 95) / 100
 }
 
 // FileSettings of the Files API.

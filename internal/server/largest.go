@@ -23,7 +23,7 @@ type AppSize struct {
 
 // LargestApps says who fills the disk of a configuration, the largest first, also beside a running server.
 func LargestApps(ctx context.Context, cfg *Config) (out []AppSize, err error) {
-	d, err := db.Look(ctx, or(cfg.Database, filepath.Join(cfg.Data, "airlock.db")))
+	d, err := db.Look(ctx, cmp.Or(cfg.Database, filepath.Join(cfg.Data, "airlock.db")))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -178,7 +179,7 @@ func (p *parts) sayKernel(ctx context.Context, cfg *Config, apps int, log *slog.
 	if err != nil {
 		return err
 	}
-	if p.caps.Kernel || or(cfg.Sandbox.Driver, "auto") != "auto" || before != "gvisor" {
+	if p.caps.Kernel || cmp.Or(cfg.Sandbox.Driver, "auto") != "auto" || before != "gvisor" {
 		return p.data.noteDriver(p.caps.Driver)
 	}
 	level, who := slog.LevelWarn, "one app on this machine"

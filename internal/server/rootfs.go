@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -13,7 +14,7 @@ import (
 // ContainersOn counts the containers of the configured database that need a root file system to go on, also while a server
 // runs. A data folder without a database has none.
 func ContainersOn(ctx context.Context, cfg *Config, rootfs string) (n int, err error) {
-	d, err := db.Look(ctx, or(cfg.Database, filepath.Join(cfg.Data, "airlock.db")))
+	d, err := db.Look(ctx, cmp.Or(cfg.Database, filepath.Join(cfg.Data, "airlock.db")))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}

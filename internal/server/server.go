@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -58,7 +59,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	s.metrics.watchRoom(p.containers.Admission, p.guard)
 	s.metrics.showDriver(p.caps)
 	s.metrics.watchAccounts(p.containers)
-	p.tenants.PublicURL = func() string { return or(s.cfg.Identity.PublicURL, s.url) }
+	p.tenants.PublicURL = func() string { return cmp.Or(s.cfg.Identity.PublicURL, s.url) }
 	p.tenants.Erase = s.erase
 	p.audit.Start(ctx)
 	p.containers.Start(ctx)
