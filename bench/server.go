@@ -25,6 +25,7 @@ import (
 // server is the built binary with the scripted model.
 type server struct {
 	url, key string
+	driver   string
 	admin    string // the key of its operator
 	log      string // the file
 	cmd      *exec.Cmd
@@ -66,14 +67,15 @@ func startServer(ctx context.Context, o options, driver, dir, rootfs string, set
 		said, _ := os.ReadFile(log.Name()) // for the message only
 		return nil, fmt.Errorf("the server said %q: %w: %s", line, errors.Join(err, cmd.Process.Kill(), cmd.Wait()), said)
 	}
-	s := &server{url: m[1], log: log.Name(), cmd: cmd, client: &http.Client{Timeout: 5 * time.Minute}}
+	s := &server{url: m[1], driver: driver, log: log.Name(), cmd: cmd, client: &http.Client{Timeout: 5 * time.Minute}}
 	return s, s.makeKey(ctx, dir)
 }
 
 // poolSize is the setting's default.
 const poolSize = 2
 
-// rest waits until the pool is full: a server that makes members shares the processors with what is measured.
+// rest waits until the pool is full and, where members are continued from one on disk, that is there: a server that makes
+// members shares the processors with what is measured.
 func (s *server) rest(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("the pool does not fill"))
 	defer cancel()
@@ -84,8 +86,7 @@ func (s *server) rest(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		log := string(b)
-		if strings.Count(log, `msg="pool member ready"`)-strings.Count(log, "pooled=true") >= poolSize {
+		if s.full(string(b)) {
 			return nil
 		}
 		select {
@@ -94,6 +95,24 @@ func (s *server) rest(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func (s *server) full(log string) bool {
+	made, taken, based := 0, 0, 0
+	for line := range strings.Lines(log) {
+		switch {
+		case strings.Contains(line, `msg="pool member ready"`):
+			made++
+			if strings.Contains(line, "continued=true") {
+				based--
+			}
+		case strings.Contains(line, "pooled=true"):
+			taken++
+		case strings.Contains(line, `msg="base of the pool ready"`):
+			based++
+		}
+	}
+	return made-taken >= poolSize && (s.driver != "gvisor" || based > 0)
 }
 
 func (s *server) makeKey(ctx context.Context, dir string) error {

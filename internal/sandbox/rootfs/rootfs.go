@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -36,6 +37,15 @@ const manifestFile = "manifest.json"
 type Store struct {
 	// Dir holds one folder per image.
 	Dir string
+
+	mu    sync.Mutex
+	known map[string]manifest // by folder; a server looks at every image each second, and a manifest has hundreds of packages
+}
+
+// manifest is a decoded file as it was when info was read.
+type manifest struct {
+	info fs.FileInfo
+	img  Image
 }
 
 // Library is one Python library a tool description may promise to the model.
@@ -195,18 +205,35 @@ func (i *Image) Hold() (release func(), err error) {
 	return release, nil
 }
 
+// load decodes a manifest, again only after it was written. Who gets the image may not change its lists.
 func (s *Store) load(name string) (*Image, error) {
-	raw, err := os.ReadFile(filepath.Join(s.Dir, name, manifestFile))
+	path := filepath.Join(s.Dir, name, manifestFile)
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("read manifest of %s: %w", name, err)
 	}
-	img := new(Image)
-	if err := json.Unmarshal(raw, img); err != nil {
-		return nil, fmt.Errorf("read manifest of %s: %w", name, err)
+	s.mu.Lock()
+	m, ok := s.known[name]
+	s.mu.Unlock()
+	if !ok || !os.SameFile(info, m.info) || info.Size() != m.info.Size() || !info.ModTime().Equal(m.info.ModTime()) {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read manifest of %s: %w", name, err)
+		}
+		m = manifest{info: info}
+		if err := json.Unmarshal(raw, &m.img); err != nil {
+			return nil, fmt.Errorf("read manifest of %s: %w", name, err)
+		}
+		// The folder is the truth: a copied or renamed image keeps working.
+		m.img.Name, m.img.Path = name, filepath.Join(s.Dir, name, treeDir)
+		s.mu.Lock()
+		if s.known == nil {
+			s.known = map[string]manifest{}
+		}
+		s.known[name] = m
+		s.mu.Unlock()
 	}
-	// The folder is the truth: a copied or renamed image keeps working.
-	img.Name, img.Path = name, filepath.Join(s.Dir, name, treeDir)
-	return img, nil
+	return &m.img, nil
 }
 
 const (

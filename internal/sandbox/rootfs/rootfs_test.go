@@ -168,3 +168,21 @@ func TestABrokenManifestIsNamed(t *testing.T) {
 		t.Errorf("list says %v, want the image's name", err)
 	}
 }
+
+// Manifests are decoded when they were written, and a build that finds its image there writes the date alone.
+func TestAManifestThatWasWrittenAgainIsReadAgain(t *testing.T) {
+	t.Parallel()
+	s := &Store{Dir: t.TempDir()}
+	putImage(t, s, "office-1", "office", 0, 5)
+	first, err := s.Get("office")
+	if err != nil {
+		t.Fatal(err)
+	}
+	putImage(t, s, "office-1", "office", 0, 6) // as long as before
+	if err := os.Chtimes(filepath.Join(s.Dir, "office-1", manifestFile), time.Time{}, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := s.Get("office"); err != nil || changed.Size != 6 || first.Size != 5 {
+		t.Errorf("%+v, %v, want a size of 6; the first says %d", changed, err, first.Size)
+	}
+}
