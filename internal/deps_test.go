@@ -26,11 +26,12 @@ bench/soak: server server/servertest
 scripts/rootfs: sandbox/rootfs
 cmd/airlock: claude cmd/airlock/demo sandbox sandbox/attack sandbox/drivers sandbox/host sandbox/rootfs server wire
 cmd/airlock-guest: sandbox/guest/serve sandbox/gvisor/setup sandbox/native/setup
+admission: wire
 audit: db wire
 blob/blobtest: blob
 claude: wire
 codeexec: claude container sandbox sandbox/guest wire
-container: blob db file sandbox sandbox/guest sandbox/rootfs tenant wire
+container: admission blob db file sandbox sandbox/guest sandbox/rootfs tenant wire
 container/containertest: blob container db file sandbox sandbox/drivers sandbox/rootfs tenant wire
 db/dbtest: db
 file: blob db tenant wire
@@ -46,7 +47,7 @@ sandbox/native/setup: sandbox/walls
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
 sandbox/spawn: sandbox sandbox/vfork sandbox/walls
-server: audit blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
+server: admission audit blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
 tenant: audit db wire
 upstream: claude upstream/script wire
 upstream/script: claude

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/airlock-sandbox/airlock/internal/container"
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/host"
 )
@@ -89,8 +89,8 @@ func TestDoctorGoesByTheSettingsOfTheServer(t *testing.T) {
 		t.Errorf("without settings: %+v", o)
 	}
 	for _, total := range []int64{1 << 30, 4 << 30, 64 << 30} {
-		if got := o.Reserve(total); got != container.ReserveFor(total) {
-			t.Errorf("of %d bytes it keeps %d, the server %d", total, got, container.ReserveFor(total))
+		if got := o.Reserve(total); got != admission.ReserveFor(total) {
+			t.Errorf("of %d bytes it keeps %d, the server %d", total, got, admission.ReserveFor(total))
 		}
 	}
 	config := filepath.Join(t.TempDir(), "airlock.yaml")

@@ -31,8 +31,7 @@
 //
 // Goroutines: five background loops, between Start and Stop (sync, freeze, destroy; expire, finish what failed; write
 // accounts; end who fills a full disk; pack); one per container that the first two work on, so that one that hangs does not stop them, and a watchdog
-// that reports the first when it makes no progress; one while a start waits for memory, and one per sandbox that is ended for
-// it; one per sync of a workspace that runs, which the detaching of that workspace waits for. Close waits for all of them.
+// that reports the first when it makes no progress; one per sync of a workspace that runs, which the detaching of that workspace waits for. Close waits for all of them.
 // Close has a few that keep variables, and waits for them. A cell that may be parked has one until it ends, and one for a turn of
 // its own when its time is over.
 //
@@ -41,6 +40,6 @@
 // turn durable; inputs.go files in; export.go files out;
 // parked.go cells that outlive their turn; exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs; snapshot.go
 // variables that outlive a sandbox;
-// execution.go what each call used; share.go how many work at once; admission.go when memory allows another sandbox, room.go who makes room for it;
+// execution.go what each call used; share.go how many work at once; room.go who is ended when memory does not carry another (internal/admission);
 // recover.go what a start does with the rows of the run before; http.go; store.go, store_pack.go, store_execution.go.
 package container

@@ -162,6 +162,21 @@ func (s *Service) apart(id ID, do func() error) error {
 	}
 }
 
+// wait returns when a group has nothing to do any more, or with the cause of ctx.
+func wait(ctx context.Context, group *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // some does the same with all, a few at a time, and returns after the last.
 func some[T any](few int, all []T, do func(T)) {
 	var group sync.WaitGroup

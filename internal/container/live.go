@@ -236,8 +236,8 @@ func (l *Lease) start(ctx context.Context) (sb *sandbox.Sandbox, continued bool,
 	for ; sb == nil; class = nil { // twice, if the sandbox of the pool that it was to take is gone
 		g, err := s.enter(ctx, c.Owner.AppID, class)
 		if err == nil {
-			sb, continued, err = l.admitted(ctx, img, g.claims)
-			g.leave()
+			sb, continued, err = l.admitted(ctx, img, g.Claims)
+			g.Leave()
 		}
 		if err != nil {
 			return nil, false, err
@@ -409,7 +409,7 @@ func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
 		v.sb, v.hold, v.frozen, v.held, v.size = nil, nil, false, false, 0
 		v.mu.Unlock()
 		if s.Admission != nil {
-			s.Admission.changed()
+			s.Admission.Changed()
 		}
 		s.log().InfoContext(ctx, "sandbox ended", "container_id", v.id, "why", why, "reason", reason)
 	}

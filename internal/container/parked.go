@@ -20,7 +20,7 @@ import (
 //	       └── Due, in a turn of its own ◄──────────┘ the time is over, or the run has ended
 //
 // Whoever holds the turn may use the sandbox meanwhile; it is frozen again after that turn. A run ends with its sandbox
-// at the latest, so with its container and with the service, or when its memory is needed (Service.evict). Until then it has
+// at the latest, so with its container and with the service, or when its memory is needed (room.go). Until then it has
 // the share of whoever began or answered it last.
 type Run struct {
 	live   *live

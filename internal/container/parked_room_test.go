@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
@@ -143,7 +144,7 @@ func TestParkedRunsMakeRoomAfterAllThatAreIdle(t *testing.T) {
 	t.Parallel()
 	onSQLite(t, func(t *testing.T, e *containertest.Env) {
 		const share = 1 << 40 // more than anything uses, so that the count decides
-		e.Admission = &container.Admission{
+		e.Admission = &admission.Queue{
 			Memory: func() (int64, int64, error) { return 4*share + 1, 4*share + 1, nil }, Reserve: 1, Share: share, Wait: time.Minute,
 		}
 		two := *e
@@ -203,7 +204,7 @@ func TestParkedRunThatWorksOrHasEndedMakesNoRoom(t *testing.T) {
 	t.Parallel()
 	onSQLite(t, func(t *testing.T, e *containertest.Env) {
 		const share = 1 << 40
-		e.Admission = &container.Admission{
+		e.Admission = &admission.Queue{
 			Memory: func() (int64, int64, error) { return 2*share + 1, 2*share + 1, nil }, Reserve: 1, Share: share, Wait: time.Millisecond,
 		}
 		w := wait(t, e, create(t, e, container.CreateParams{}).ID, "await ask({})\nawait ask({})")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
@@ -23,15 +24,15 @@ type memoryUse struct {
 }
 
 // enter asks for memory for the sandbox of a container, or for leave to take one of this class from the pool.
-func (s *Service) enter(ctx context.Context, app string, class *sandbox.Class) (grant, error) {
+func (s *Service) enter(ctx context.Context, app string, class *sandbox.Class) (admission.Grant, error) {
 	if s.Admission == nil {
-		return grant{}, nil
+		return admission.Grant{}, nil
 	}
 	var spare func() bool
 	if class != nil {
 		spare = func() bool { return s.Pool.Has(*class) }
 	}
-	return s.Admission.enter(ctx, app, spare, s)
+	return s.Admission.Enter(ctx, app, spare, evictable{s})
 }
 
 var errNoSpare = errors.New("there is no memory for one more sandbox that is only kept ready")
@@ -42,24 +43,27 @@ func (s *Service) AdmitSpare(ctx context.Context) error {
 	if s.Admission == nil {
 		return nil
 	}
-	switch s.Admission.spareRoom(ctx, s) {
-	case spareMore:
+	switch s.Admission.SpareRoom(ctx, evictable{s}) {
+	case admission.SpareMore:
 		return nil
-	case spareNone:
+	case admission.SpareNone:
 		return sandbox.ErrScarce
-	case spareKept:
+	case admission.SpareKept:
 	}
 	return errNoSpare
 }
 
-// count implements crowd.
-func (s *Service) count() int { return s.LiveCount() }
+// evictable are the sandboxes of a service as admission sees them.
+type evictable struct{ s *Service }
 
-// uses implements crowd.
-func (s *Service) uses(ctx context.Context) []int64 {
+// Count implements admission.Sandboxes.
+func (e evictable) Count() int { return e.s.LiveCount() }
+
+// Uses implements admission.Sandboxes.
+func (e evictable) Uses(ctx context.Context) []int64 {
 	now := time.Now()
 	var all []int64
-	for _, v := range s.snapshot() {
+	for _, v := range e.s.snapshot() {
 		if sb := v.sandbox(); sb != nil {
 			all = append(all, v.memory(now, measure(ctx, sb)))
 		}
@@ -92,10 +96,11 @@ func (v *live) memory(now time.Time, read func() (int64, error)) int64 {
 	return bytes
 }
 
-// evict implements crowd: of the sandboxes without a turn it ends the one that was used longest ago, frozen ones first, and
+// Evict implements admission.Sandboxes: of the sandboxes without a turn it ends the one that was used longest ago, frozen ones first, and
 // if all have code that waits for an answer the one that waiting lists first. It ends as after a long rest: files stay,
 // processes and variables only where they can be kept.
-func (s *Service) evict(ctx context.Context) bool {
+func (e evictable) Evict(ctx context.Context) bool {
+	s := e.s
 	ctx, cancel := context.WithTimeout(ctx, keepRoomLimit)
 	defer cancel()
 	for _, v := range s.idle() {
@@ -182,7 +187,7 @@ func (s *Service) waiting(ctx context.Context) []*live {
 		v.mu.Lock()
 		c := candidate{v: v, owner: share{v.owner.AppID, v.owner.UserID}}
 		v.mu.Unlock()
-		use := max(v.memory(now, measure(ctx, sb)), cmp.Or(s.Admission.Share, defaultShare))
+		use := max(v.memory(now, measure(ctx, sb)), cmp.Or(s.Admission.Share, admission.DefaultShare))
 		apps[c.owner.app] += use
 		users[c.owner] += use
 		select {

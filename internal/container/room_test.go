@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
@@ -22,7 +23,7 @@ func TestThirdSandboxTakesThePlaceOfTheOneThatRestsLongest(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, e *containertest.Env) {
 		const share = 1 << 40 // more than anything uses, so that the count decides
-		e.Admission = &container.Admission{
+		e.Admission = &admission.Queue{
 			Memory: func() (int64, int64, error) { return 2*share + 1, 2*share + 1, nil }, Reserve: 1, Share: share, Wait: time.Minute,
 		}
 		old, young, next := create(t, e, container.CreateParams{}), create(t, e, container.CreateParams{}), create(t, e, container.CreateParams{})
@@ -187,7 +188,7 @@ func TestSandboxThatCannotBeEndedForRoomIsLeftAloneForAWhile(t *testing.T) {
 	run(t, func(t *testing.T, e *containertest.Env) {
 		const share = 1 << 40
 		d := &stickyDriver{Driver: e.Driver}
-		e.Driver, e.Admission = d, &container.Admission{
+		e.Driver, e.Admission = d, &admission.Queue{
 			Memory: func() (int64, int64, error) { return 2*share + 1, 2*share + 1, nil }, Reserve: 1, Share: share, Wait: time.Minute,
 		}
 		stuck := create(t, e, container.CreateParams{})
@@ -216,7 +217,7 @@ func TestFreshContainerTakesTheReadySandboxOfAFullServer(t *testing.T) {
 		var away atomic.Int64 // of the pool's clock
 		p := pooled(t, e)
 		p.Now = func() time.Time { return time.Now().Add(time.Duration(away.Load())) }
-		e.Admission = &container.Admission{
+		e.Admission = &admission.Queue{
 			Memory: func() (int64, int64, error) { return 1, 1, nil }, Reserve: 1, Spares: p.Uses, Drain: p.Yield, Wait: time.Minute,
 		}
 		c := create(t, e, container.CreateParams{})

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/file"
@@ -63,7 +64,7 @@ type Service struct {
 	MaxFile int64
 
 	// Admission decides when memory carries another sandbox; nil = always.
-	Admission *Admission
+	Admission *admission.Queue
 	// Admit is asked before a sandbox is made; an error refuses it (wire.Overloaded). nil = everything is admitted.
 	Admit func(ctx context.Context) error
 	// AdmitSnapshot says whether there is disk for snapshots; an error removes all of them. nil = always.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
@@ -123,7 +124,7 @@ func TestVariablesOutliveARestartOfTheServer(t *testing.T) {
 func TestVariablesOfASandboxThatMakesRoomAreKept(t *testing.T) {
 	t.Parallel()
 	e, id := kept(t)
-	e.Admission = &container.Admission{
+	e.Admission = &admission.Queue{
 		Memory: func() (total, free int64, err error) { return 8 << 30, 8 << 30, nil }, Reserve: 1, Share: 5 << 30, Wait: time.Minute,
 	}
 	other := create(t, e, container.CreateParams{})

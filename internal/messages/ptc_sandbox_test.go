@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/claude"
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
@@ -178,7 +179,7 @@ func TestCodeWhoseMemoryWasNeededSaysUnavailableAndTheTurnGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWhole(t)
 	const share = 1 << 40
-	w.env.Admission = &container.Admission{
+	w.env.Admission = &admission.Queue{
 		Memory: func() (int64, int64, error) { return share + 1, share + 1, nil }, Reserve: 1, Share: share, Wait: time.Minute,
 	}
 	k := w.dialog("```bash\necho file > f\n```\n" + fencedCell("y = 1\n"+askOne) + "\n" + fencedCell("print('again', 'y' in globals(), open('f').read())"))

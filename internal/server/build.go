@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/audit"
 	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/codeexec"
@@ -313,17 +314,15 @@ func (s *Sandbox) limits() sandbox.Limits {
 }
 
 // Reserve is what sandboxes leave to the machine, in bytes, of so many bytes of memory.
-func (s *Sandbox) Reserve(total int64) int64 {
-	return cmp.Or(s.MemoryReserve, container.ReserveFor(total))
-}
+func (s *Sandbox) Reserve(total int64) int64 { return cmp.Or(s.MemoryReserve, admission.ReserveFor(total)) }
 
 // admission lets sandboxes start as memory allows.
-func (s *Sandbox) admission(host sandbox.Host, caps sandbox.Capabilities) (*container.Admission, error) {
+func (s *Sandbox) admission(host sandbox.Host, caps sandbox.Capabilities) (*admission.Queue, error) {
 	memory, err := sandbox.NewMemory(host)
 	if err != nil {
 		return nil, err
 	}
-	return &container.Admission{
+	return &admission.Queue{
 		Memory: memory.Read, Pressure: memory.Pressure, MaxPressure: s.MaxPressure, Reserve: s.MemoryReserve,
 		Share: caps.ShareBytes, Wait: s.QueueWait,
 	}, nil

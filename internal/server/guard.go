@@ -13,7 +13,7 @@ import (
 )
 
 // guard keeps the disk from filling up: it refuses what would write, with an answer that clients retry. Memory is the
-// business of container.Admission.
+// business of admission.Queue.
 type guard struct {
 	data string // the data folder, whose file system fills
 	// crowded is the share of the disk from which on nothing new is taken, full that from which on nothing is written.

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/airlock-sandbox/airlock/internal/admission"
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
@@ -45,7 +46,7 @@ func newMetrics(sandboxes func() int) *serverMetrics {
 }
 
 // watchRoom shows what memory and disk have no room for.
-func (m *serverMetrics) watchRoom(a *container.Admission, g *guard) {
+func (m *serverMetrics) watchRoom(a *admission.Queue, g *guard) {
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "airlock_admission_waiting_count", Help: "Sandboxes that wait for memory to start.",

@@ -1,4 +1,4 @@
-package container
+package admission
 
 import (
 	"context"
@@ -60,21 +60,21 @@ type host struct {
 	mu       sync.Mutex
 	room     int // shares beside the reserve
 	live     int
-	idle     int // of live, those that evict may end
+	idle     int // of live, those that Evict may end
 	evicted  int
 	pressure float64
 	err      error
-	hang     chan struct{} // evict waits for it
-	a        *Admission
+	hang     chan struct{} // Evict waits for it
+	q        *Queue
 }
 
-func (h *host) count() int { h.mu.Lock(); defer h.mu.Unlock(); return h.live }
+func (h *host) Count() int { h.mu.Lock(); defer h.mu.Unlock(); return h.live }
 
 func (h *host) ended() int { h.mu.Lock(); defer h.mu.Unlock(); return h.evicted }
 
-func (h *host) uses(context.Context) []int64 { return make([]int64, h.count()) }
+func (h *host) Uses(context.Context) []int64 { return make([]int64, h.Count()) }
 
-func (h *host) evict(context.Context) bool {
+func (h *host) Evict(context.Context) bool {
 	h.mu.Lock()
 	had := h.idle > 0
 	if had {
@@ -90,14 +90,14 @@ func (h *host) evict(context.Context) bool {
 		<-hang
 	}
 	h.set(func(h *host) { h.live-- })
-	h.a.changed() // as the end of every sandbox does
+	h.q.Changed() // as the end of every sandbox does
 	return true
 }
 
 func (h *host) set(f func(h *host)) { h.mu.Lock(); defer h.mu.Unlock(); f(h) }
 
-func (h *host) admission() *Admission {
-	h.a = &Admission{
+func (h *host) queue() *Queue {
+	h.q = &Queue{
 		Reserve: 1, Share: 100,
 		Memory: func() (int64, int64, error) {
 			h.mu.Lock()
@@ -107,17 +107,17 @@ func (h *host) admission() *Admission {
 		},
 		Pressure: func() (float64, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.pressure, nil },
 	}
-	return h.a
+	return h.q
 }
 
 // start enters and becomes live.
-func (h *host) start(ctx context.Context, a *Admission, app string) error {
-	g, err := a.enter(ctx, app, nil, h)
+func (h *host) start(ctx context.Context, q *Queue, app string) error {
+	g, err := q.Enter(ctx, app, nil, h)
 	if err != nil {
 		return err
 	}
 	h.set(func(h *host) { h.live++ })
-	g.leave()
+	g.Leave()
 	return nil
 }
 
@@ -125,20 +125,20 @@ func TestStartsBeyondMemoryWaitAndAreRefusedAtTheirDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 2}
-		a := h.admission()
+		q := h.queue()
 		for range 2 {
-			if err := h.start(t.Context(), a, "a"); err != nil {
+			if err := h.start(t.Context(), q, "a"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		began := time.Now()
-		err := h.start(t.Context(), a, "a")
+		err := h.start(t.Context(), q, "a")
 		e := wire.AsError(err)
 		if e.HTTPStatus() != 529 || e.Code != "memory_full" || e.RetryAfter == 0 || time.Since(began) != 30*time.Second {
 			t.Errorf("after %s: %+v", time.Since(began), e)
 		}
-		if got := a.Refused(); got["memory"] != 1 || got["pressure"] != 0 || a.Waiting() != 0 {
-			t.Errorf("refused %v, waiting %d", got, a.Waiting())
+		if got := q.Refused(); got["memory"] != 1 || got["pressure"] != 0 || q.Waiting() != 0 {
+			t.Errorf("refused %v, waiting %d", got, q.Waiting())
 		}
 	})
 }
@@ -147,13 +147,13 @@ func TestStartThatWaitsBeginsWhenASandboxEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 1, live: 1}
-		a := h.admission()
+		q := h.queue()
 		got := make(chan error, 1)
-		go func() { got <- h.start(t.Context(), a, "a") }()
+		go func() { got <- h.start(t.Context(), q, "a") }()
 		synctest.Wait()
 		began := time.Now()
 		h.set(func(h *host) { h.live = 0 })
-		a.changed()
+		q.Changed()
 		if err := <-got; err != nil || time.Since(began) != 0 {
 			t.Errorf("%v, after %s", err, time.Since(began))
 		}
@@ -165,13 +165,13 @@ func TestQueueIsFairBetweenApps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 1, live: 1}
-		a := h.admission()
-		a.Wait = time.Hour
+		q := h.queue()
+		q.Wait = time.Hour
 		var order []string
 		var group sync.WaitGroup
 		enter := func(app string) {
 			group.Go(func() {
-				if err := h.start(t.Context(), a, app); err != nil {
+				if err := h.start(t.Context(), q, app); err != nil {
 					t.Error(err)
 					return
 				}
@@ -184,12 +184,12 @@ func TestQueueIsFairBetweenApps(t *testing.T) {
 		}
 		enter("modest")
 		enter("third")
-		if n := a.Waiting(); n != 1002 {
+		if n := q.Waiting(); n != 1002 {
 			t.Fatalf("%d wait", n)
 		}
 		for range 1002 {
 			h.set(func(h *host) { h.live-- })
-			a.changed()
+			q.Changed()
 			synctest.Wait()
 		}
 		group.Wait()
@@ -203,14 +203,14 @@ func TestIdleSandboxesMakeRoomOneByOneAndSparesFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 4, live: 3, idle: 2}
-		a := h.admission()
+		q := h.queue()
 		var spares atomic.Int64
 		spares.Store(1)
-		a.Spares = func(context.Context) []int64 { return make([]int64, spares.Load()) }
-		a.Drain = func(context.Context) bool { return spares.Swap(0) > 0 }
+		q.Spares = func(context.Context) []int64 { return make([]int64, spares.Load()) }
+		q.Drain = func(context.Context) bool { return spares.Swap(0) > 0 }
 		var got []string
 		for range 3 {
-			if err := h.start(t.Context(), a, "a"); err != nil {
+			if err := h.start(t.Context(), q, "a"); err != nil {
 				t.Fatal(err)
 			}
 			got = append(got, fmt.Sprint(spares.Load(), h.ended()))
@@ -218,7 +218,7 @@ func TestIdleSandboxesMakeRoomOneByOneAndSparesFirst(t *testing.T) {
 		if want := "[0 0 0 1 0 2]"; fmt.Sprint(got) != want {
 			t.Errorf("spares and evicted after each start: %v, want %s", got, want)
 		}
-		if err := h.start(t.Context(), a, "a"); err == nil || wire.AsError(err).HTTPStatus() != 529 {
+		if err := h.start(t.Context(), q, "a"); err == nil || wire.AsError(err).HTTPStatus() != 529 {
 			t.Errorf("nobody is left to be put away: %v", err)
 		}
 	})
@@ -228,18 +228,18 @@ func TestPressureStopsStartsAndPutsIdleOnesAwaySlowly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 100, live: 60, idle: 60, pressure: 25}
-		a := h.admission()
-		a.Wait = 9 * time.Second // less than what the pressure is a mean over
-		err := h.start(t.Context(), a, "a")
+		q := h.queue()
+		q.Wait = 9 * time.Second // less than what the pressure is a mean over
+		err := h.start(t.Context(), q, "a")
 		if e := wire.AsError(err); e.HTTPStatus() != 529 || e.Code != "memory_pressure" {
 			t.Fatalf("got %v", err)
 		}
 		if n := h.ended(); n == 0 || n > 5 {
 			t.Errorf("%d sandboxes put away in nine seconds", n)
 		}
-		a.Wait = time.Minute
+		q.Wait = time.Minute
 		got := make(chan error, 1)
-		go func() { got <- h.start(t.Context(), a, "a") }()
+		go func() { got <- h.start(t.Context(), q, "a") }()
 		synctest.Wait()
 		h.set(func(h *host) { h.pressure = 24.9 })
 		if err := <-got; err != nil {
@@ -254,22 +254,22 @@ func TestSandboxThatDoesNotEndHoldsUpNoStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 3, live: 3, idle: 3, hang: make(chan struct{})}
-		a := h.admission()
+		q := h.queue()
 		defer close(h.hang)
-		a.Wait = 15 * time.Second
+		q.Wait = 15 * time.Second
 		began := time.Now()
-		if e := wire.AsError(h.start(t.Context(), a, "a")); e.HTTPStatus() != 529 || time.Since(began) != a.Wait {
+		if e := wire.AsError(h.start(t.Context(), q, "a")); e.HTTPStatus() != 529 || time.Since(began) != q.Wait {
 			t.Errorf("after %s: %v", time.Since(began), e)
 		}
 		if n := h.ended(); n != 2 {
-			t.Errorf("%d were tried in %s", n, a.Wait)
+			t.Errorf("%d were tried in %s", n, q.Wait)
 		}
 		got := make(chan error, 1)
-		go func() { got <- h.start(t.Context(), a, "b") }()
+		go func() { got <- h.start(t.Context(), q, "b") }()
 		synctest.Wait()
 		began = time.Now()
 		h.set(func(h *host) { h.room++ })
-		if err := <-got; err != nil || time.Since(began) > admissionPoll {
+		if err := <-got; err != nil || time.Since(began) > pollEvery {
 			t.Errorf("room that others made is given after %s: %v", time.Since(began), err)
 		}
 	})
@@ -279,25 +279,25 @@ func TestClosedAdmissionRefusesAndLeavesNothingAtWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 1, live: 1, idle: 1, hang: make(chan struct{})}
-		a := h.admission()
+		q := h.queue()
 		got := make(chan error, 1)
-		go func() { got <- h.start(t.Context(), a, "a") }()
+		go func() { got <- h.start(t.Context(), q, "a") }()
 		synctest.Wait()
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := a.Close(short); !errors.Is(err, context.DeadlineExceeded) {
+		if err := q.Close(short); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("closed while a sandbox is being ended: %v", err)
 		}
-		for _, err := range []error{<-got, h.start(t.Context(), a, "b")} {
+		for _, err := range []error{<-got, h.start(t.Context(), q, "b")} {
 			if wire.AsError(err).HTTPStatus() != 529 {
 				t.Errorf("got %v", err)
 			}
 		}
 		close(h.hang)
-		if err := a.Close(t.Context()); err != nil {
+		if err := q.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if h.count() != 0 {
+		if h.Count() != 0 {
 			t.Error("not everything has ended")
 		}
 	})
@@ -307,15 +307,15 @@ func TestStartThatIsCanceledLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 1, live: 1}
-		a := h.admission()
+		q := h.queue()
 		gone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		got := make(chan error, 1)
-		go func() { got <- h.start(ctx, a, "a") }()
+		go func() { got <- h.start(ctx, q, "a") }()
 		synctest.Wait()
 		cancel(gone)
-		if err := <-got; !errors.Is(err, gone) || a.Waiting() != 0 {
-			t.Errorf("%v, %d wait", err, a.Waiting())
+		if err := <-got; !errors.Is(err, gone) || q.Waiting() != 0 {
+			t.Errorf("%v, %d wait", err, q.Waiting())
 		}
 	})
 }
@@ -324,11 +324,11 @@ func TestMemoryThatCannotBeReadStartsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 10, err: errors.New("no meminfo")}
-		a := h.admission()
-		if err := h.start(t.Context(), a, "a"); !errors.Is(err, h.err) {
+		q := h.queue()
+		if err := h.start(t.Context(), q, "a"); !errors.Is(err, h.err) {
 			t.Errorf("got %v", err)
 		}
-		if a.spareRoom(t.Context(), h) != spareKept {
+		if q.SpareRoom(t.Context(), h) != SpareKept {
 			t.Error("a spare one is made, or those there are are ended")
 		}
 	})
@@ -339,22 +339,22 @@ func TestSpareSandboxNeedsRoomForTwo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{}
-		a := h.admission()
+		q := h.queue()
 		for _, tt := range []struct {
 			room, live int
 			pressure   float64
-			want       spareVerdict
-		}{{2, 0, 0, spareMore}, {2, 1, 0, spareKept}, {2, 2, 0, spareKept}, {2, 3, 0, spareNone}, {9, 0, 25, spareNone}} {
+			want       Verdict
+		}{{2, 0, 0, SpareMore}, {2, 1, 0, SpareKept}, {2, 2, 0, SpareKept}, {2, 3, 0, SpareNone}, {9, 0, 25, SpareNone}} {
 			h.set(func(h *host) { h.room, h.live, h.pressure = tt.room, tt.live, tt.pressure })
-			if got := a.spareRoom(t.Context(), h); got != tt.want {
+			if got := q.SpareRoom(t.Context(), h); got != tt.want {
 				t.Errorf("%d of %d live, pressure %g: %d, want %d", tt.live, tt.room, tt.pressure, got, tt.want)
 			}
 		}
 		h.set(func(h *host) { h.room, h.live, h.pressure = 9, 9, 0 })
-		go func() { _ = h.start(t.Context(), a, "a") }() // ends with the test
+		go func() { _ = h.start(t.Context(), q, "a") }() // ends with the test
 		synctest.Wait()
 		h.set(func(h *host) { h.live = 0 })
-		if got := a.spareRoom(t.Context(), h); got != spareKept {
+		if got := q.SpareRoom(t.Context(), h); got != SpareKept {
 			t.Errorf("while somebody waits: %d", got)
 		}
 	})
@@ -366,19 +366,19 @@ func TestSpareSandboxesAreNotMadeAndEndedInTurns(t *testing.T) {
 	for room := int64(0); room < 1500; room += 50 {
 		const share, size = 100, 350
 		var pool []int64
-		a := &Admission{Reserve: 1, Share: share, Spares: func(context.Context) []int64 { return pool }}
-		a.Memory = func() (int64, int64, error) { return 1 << 40, room + 1 - size*int64(len(pool)), nil }
+		q := &Queue{Reserve: 1, Share: share, Spares: func(context.Context) []int64 { return pool }}
+		q.Memory = func() (int64, int64, error) { return 1 << 40, room + 1 - size*int64(len(pool)), nil }
 		made := 0
 		for range 100 {
-			switch a.spareRoom(t.Context(), &host{}) {
-			case spareMore:
+			switch q.SpareRoom(t.Context(), &host{}) {
+			case SpareMore:
 				if len(pool) < 2 {
 					pool = append(pool, size)
 					made++
 				}
-			case spareNone:
+			case SpareNone:
 				pool = nil
-			case spareKept:
+			case SpareKept:
 			}
 		}
 		if made > 3 { // the two, and the one that showed how large they are
@@ -395,22 +395,22 @@ func TestStartThatCanHaveASpareSandboxNeedsNoMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{room: 1}
-		a := h.admission()
-		a.Wait = time.Second
-		a.Spares = func(context.Context) []int64 { return []int64{0} }
-		a.Drain = func(context.Context) bool { t.Error("the spare one is ended"); return false }
-		g, err := a.enter(t.Context(), "a", func() bool { return true }, h)
-		if err != nil || !g.claims {
+		q := h.queue()
+		q.Wait = time.Second
+		q.Spares = func(context.Context) []int64 { return []int64{0} }
+		q.Drain = func(context.Context) bool { t.Error("the spare one is ended"); return false }
+		g, err := q.Enter(t.Context(), "a", func() bool { return true }, h)
+		if err != nil || !g.Claims {
 			t.Fatalf("%+v, %v", g, err)
 		}
-		g.leave()
+		g.Leave()
 		h.set(func(h *host) { h.pressure = 25 })
-		a.Drain = nil
-		if _, err := a.enter(t.Context(), "a", func() bool { return true }, h); wire.AsError(err).Code != "memory_pressure" {
+		q.Drain = nil
+		if _, err := q.Enter(t.Context(), "a", func() bool { return true }, h); wire.AsError(err).Code != "memory_pressure" {
 			t.Errorf("under pressure: %v", err)
 		}
 		h.set(func(h *host) { h.pressure, h.room = 0, 2 })
-		if g, err := a.enter(t.Context(), "a", func() bool { return true }, h); err != nil || g.claims {
+		if g, err := q.Enter(t.Context(), "a", func() bool { return true }, h); err != nil || g.Claims {
 			t.Errorf("with room for a new one: %+v, %v", g, err)
 		}
 	})
