@@ -35,6 +35,7 @@ container: admission blob db file sandbox sandbox/guest sandbox/rootfs tenant wi
 container/containertest: blob container db file sandbox sandbox/drivers sandbox/rootfs tenant wire
 db/dbtest: db
 file: blob db tenant wire
+jwt: wire
 messages: claude codeexec container file tenant upstream wire
 sandbox: sandbox/guest
 sandbox/drivers: sandbox sandbox/gvisor sandbox/native
@@ -47,8 +48,12 @@ sandbox/native/setup: sandbox/walls
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
 sandbox/spawn: sandbox sandbox/vfork sandbox/walls
-server: admission audit blob codeexec container db file messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
+<<<<<<< HEAD
+server: admission audit blob codeexec container db file jwt messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
 tenant: audit db wire
+=======
+tenant: audit db jwt wire
+>>>>>>> 584ff47 (Verify tokens in a package of their own, without a database)
 upstream: claude upstream/script wire
 upstream/script: claude
 `

@@ -9,6 +9,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
 	"github.com/airlock-sandbox/airlock/internal/codeexec"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
@@ -41,7 +42,7 @@ type Config struct {
 	File      FileSettings      `yaml:"file"`
 	Messages  MessagesSettings  `yaml:"messages"`
 	Identity  IdentitySettings  `yaml:"identity"`
-	Issuers   []tenant.Issuer   `yaml:"issuers"` // whose tokens are taken beside our own; id, issuer, audience, azp_patterns, alg, key or key_file or jwks, binds_apps
+	Issuers   []jwt.Issuer      `yaml:"issuers"` // whose tokens are taken beside our own; id, issuer, audience, azp_patterns, alg, key or key_file or jwks, binds_apps
 	Limits    LimitSettings     `yaml:"limits"`
 	Audit     AuditSettings     `yaml:"audit"`
 	Users     UserSettings      `yaml:"users"`
@@ -220,7 +221,7 @@ func DefaultConfig() Config {
 			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second, PerApp: 32, PerUser: 8, FreezeParked: true,
 		},
 		File:          FileSettings{MaxBytes: 500 << 20},
-		Identity:      IdentitySettings{Issuer: tenant.OwnIssuer, Overlap: tenant.DefaultIdentityOverlap, SigningOverlap: tenant.DefaultSigningOverlap},
+		Identity:      IdentitySettings{Issuer: jwt.OwnIssuer, Overlap: tenant.DefaultIdentityOverlap, SigningOverlap: tenant.DefaultSigningOverlap},
 		Limits:        LimitSettings{AppMessages: 64, UserMessages: 16, UserRequests: 1000, Misses: 60},
 		Users:         UserSettings{Keep: tenant.DefaultKeepUsers, Max: tenant.DefaultMaxUsers, OnDelete: deleteCuts},
 		Audit:         AuditSettings{Keep: audit.DefaultKeep, Max: audit.DefaultMax},

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -390,8 +391,8 @@ func TestForkOfAContainerOfTheAppBelongsToWhoForksIt(t *testing.T) {
 	box := g.space(u.scoped("app"))
 	a := g.call(who{}, "POST", "/airlock/v1/containers/"+box+"/fork", nil, "authorization", "Bearer "+v.token)
 	g.ok("fork", a)
-	c, err := g.parts.containers.Get(t.Context(), tenant.Caller{AppID: g.a.id, UserID: tenant.OwnIssuer + "/v"}, containerID(a.member("id")))
-	if err != nil || c.Owner != (tenant.Owner{AppID: g.a.id, UserID: tenant.OwnIssuer + "/v", Scope: tenant.ScopeApp}) {
+	c, err := g.parts.containers.Get(t.Context(), tenant.Caller{AppID: g.a.id, UserID: jwt.OwnIssuer + "/v"}, containerID(a.member("id")))
+	if err != nil || c.Owner != (tenant.Owner{AppID: g.a.id, UserID: jwt.OwnIssuer + "/v", Scope: tenant.ScopeApp}) {
 		t.Errorf("the fork belongs to %+v (%v)", c, err)
 	}
 }

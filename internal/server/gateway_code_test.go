@@ -11,6 +11,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -279,7 +280,7 @@ func TestS43OutputsHaveTheScopeOfTheContainer(t *testing.T) {
 	}
 	g.notFound("in B", g.call(g.user(g.b, "u"), "GET", proxy+"/files/"+files[0], nil))
 	f, err := g.parts.files.Get(t.Context(), tenant.Caller{AppID: g.a.id}, fileID(files[0]))
-	if err != nil || f.Owner != (tenant.Owner{AppID: g.a.id, UserID: tenant.OwnIssuer + "/v", Scope: tenant.ScopeApp}) || f.ContainerID != box {
+	if err != nil || f.Owner != (tenant.Owner{AppID: g.a.id, UserID: jwt.OwnIssuer + "/v", Scope: tenant.ScopeApp}) || f.ContainerID != box {
 		t.Errorf("the output is %+v (%v)", f, err)
 	}
 	// Row 16: what the owner makes with the app's file is private to the owner.

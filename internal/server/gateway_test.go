@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -309,7 +310,7 @@ func (g *gatewayServer) made(a application, user, scope, name, content string) s
 	g.t.Helper()
 	o := tenant.Owner{AppID: a.id, Scope: tenant.Scope(scope)}
 	if user != "" {
-		o.UserID = tenant.OwnIssuer + "/" + user
+		o.UserID = jwt.OwnIssuer + "/" + user
 	}
 	return g.output(o, name, content)
 }

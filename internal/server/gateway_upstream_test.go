@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -366,7 +367,7 @@ func TestS98AClockSetBackBringsNothingBackAndDeletesNothingEarly(t *testing.T) {
 	look("swept")
 	g.advance(2 * time.Hour)
 	look("forward")
-	if _, _, err := g.parts.files.Open(t.Context(), tenant.Caller{AppID: g.a.id, UserID: tenant.OwnIssuer + "/u"}, fileID(long)); err != nil {
+	if _, _, err := g.parts.files.Open(t.Context(), tenant.Caller{AppID: g.a.id, UserID: jwt.OwnIssuer + "/u"}, fileID(long)); err != nil {
 		t.Errorf("the other file lost its bytes: %v", err)
 	}
 }

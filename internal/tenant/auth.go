@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -39,6 +40,9 @@ func (s *Service) Authenticate(r *http.Request, want Kind) (Caller, error) {
 	}
 	return Caller{}, fmt.Errorf("authenticate: %w", err)
 }
+
+// refusal is why a credential was not taken.
+type refusal = jwt.Refusal
 
 // denial is a refusal of a credential: what the client is told, and what the audit keeps.
 type denial struct {
@@ -209,7 +213,7 @@ func text(p *string) string {
 
 // verified is a token whose signature, times and issuer are good.
 type verified struct {
-	claims
+	jwt.Claims
 	// origin is the id of the issuer whose subject it is for.
 	origin string
 	// binds: the claim app_id stands for the app.
@@ -222,7 +226,7 @@ type verified struct {
 
 // verify checks everything about a token that needs no app.
 func (s *Service) verify(ctx context.Context, compact string) (verified, error) {
-	t, err := parseToken(compact)
+	t, err := jwt.Parse(compact)
 	if err != nil {
 		return verified{}, err
 	}
@@ -230,35 +234,35 @@ func (s *Service) verify(ctx context.Context, compact string) (verified, error) 
 	if err != nil {
 		return verified{}, err
 	}
-	v := set.byName[t.claims.issuer]
+	v := set.byName[t.Claims.Issuer]
 	if v == nil {
 		return verified{}, refusal("unknown issuer")
 	}
-	if err := v.check(ctx, t, s.now()); err != nil {
+	if err := v.Check(ctx, t, s.now()); err != nil {
 		return verified{}, err
 	}
-	out := verified{claims: t.claims, origin: v.ID, binds: v.BindsApps || v.ID == OwnIssuer, tokenID: tokenID(v.ID, t)}
-	if v.ID == OwnIssuer {
-		out.ownKID = t.kid
+	out := verified{Claims: t.Claims, origin: v.ID, binds: v.BindsApps || v.ID == jwt.OwnIssuer, tokenID: tokenID(v.ID, t)}
+	if v.ID == jwt.OwnIssuer {
+		out.ownKID = t.KID
 	}
-	if v.ID == OwnIssuer && t.claims.origin != "" {
-		out.sourceID = t.claims.source
+	if v.ID == jwt.OwnIssuer && t.Claims.Origin != "" {
+		out.sourceID = t.Claims.Source
 		// A token of ours for another issuer's subject is worth nothing once that issuer is not trusted any more.
-		if set.byID[t.claims.origin] == nil {
+		if set.byID[t.Claims.Origin] == nil {
 			return verified{}, refusal("unknown issuer of origin")
 		}
-		out.origin = t.claims.origin
+		out.origin = t.Claims.Origin
 	}
 	return out, nil
 }
 
 // tokenID names a token among the revoked ones: its jti, or a hash of what is signed. The signature is no part of it, as
 // there may be two good ones.
-func tokenID(issuer string, t *token) string {
-	if t.claims.id != "" {
-		return hashSecret(issuer + "\njti\n" + t.claims.id)
+func tokenID(issuer string, t *jwt.Token) string {
+	if t.Claims.ID != "" {
+		return hashSecret(issuer + "\njti\n" + t.Claims.ID)
 	}
-	sum := sha256.Sum256(t.signed)
+	sum := sha256.Sum256(t.Signed)
 	return hashSecret(issuer + "\nhash\n" + hex.EncodeToString(sum[:]))
 }
 
@@ -275,10 +279,10 @@ func (s *Service) byToken(r *http.Request, want Kind, compact string) (Caller, e
 	case want&KindGateway != 0:
 		return s.onGateway(r, v)
 	case want&KindUser != 0:
-		if v.appID == "" || !v.binds {
+		if v.AppID == "" || !v.binds {
 			return Caller{}, deniedToken("token is bound to no app")
 		}
-		return s.stand(r, v, pair{appID: v.appID}, 0)
+		return s.stand(r, v, pair{appID: v.AppID}, 0)
 	case want&KindHuman != 0:
 		return s.stand(r, v, pair{}, 0)
 	}
@@ -294,7 +298,7 @@ func (s *Service) onGateway(r *http.Request, v verified) (Caller, error) {
 	if !p.complete {
 		p = pair{}
 		if v.binds {
-			p.appID = v.appID
+			p.appID = v.AppID
 		}
 		c, err := s.stand(r, v, p, 0)
 		c.Gateway, c.AppProven = true, false
@@ -304,7 +308,7 @@ func (s *Service) onGateway(r *http.Request, v verified) (Caller, error) {
 	if why, ok := errors.AsType[refusal](err); ok {
 		return Caller{}, deniedIdentity(string(why))
 	}
-	if v.appID != "" && v.appID != p.appID {
+	if v.AppID != "" && v.AppID != p.appID {
 		return Caller{}, deniedToken("token is bound to another app")
 	}
 	c, err := s.stand(r, v, p, gen)
@@ -323,15 +327,15 @@ func (s *Service) stand(r *http.Request, v verified, p pair, gen int64) (Caller,
 		return Caller{}, err
 	}
 	c := Caller{
-		AppID: p.appID, UserID: v.origin + "/" + v.subject, Subject: v.subject, Issuer: v.origin, TokenScope: v.scope,
-		AppProven: p.appID != "", Models: modelList(text(st.Models)), Limits: st.limits(), Exchanged: v.claims.origin != "",
-		BoundTo: v.appID, Unnoted: st.LastSeen == nil || s.now().Sub(micros(*st.LastSeen)) >= seenAgain,
+		AppID: p.appID, UserID: v.origin + "/" + v.Subject, Subject: v.Subject, Issuer: v.origin, TokenScope: v.Scope,
+		AppProven: p.appID != "", Models: modelList(text(st.Models)), Limits: st.limits(), Exchanged: v.Origin != "",
+		BoundTo: v.AppID, Unnoted: st.LastSeen == nil || s.now().Sub(micros(*st.LastSeen)) >= seenAgain,
 	}
-	if text(st.OwnerIssuer) == v.origin && text(st.OwnerSub) == v.subject {
+	if text(st.OwnerIssuer) == v.origin && text(st.OwnerSub) == v.Subject {
 		c.UserID = ""
 	}
 	if err := st.refuse(v, p, gen); err != nil {
-		err.appID, err.user = text(st.AppID), v.origin+"/"+v.subject
+		err.appID, err.user = text(st.AppID), v.origin+"/"+v.Subject
 		return Caller{}, err
 	}
 	if c.Scope, err = scopeOf(r.Header); err != nil {
@@ -365,5 +369,5 @@ func (st *standing) refuse(v verified, p pair, gen int64) *denial {
 
 // boundTo: an app may ask that each token names it, by its id or by its origin.
 func boundTo(v verified, appID, origin string) bool {
-	return v.appID == appID || (origin != "" && (v.azp == origin || slices.Contains(v.audience, origin)))
+	return v.AppID == appID || (origin != "" && (v.AZP == origin || slices.Contains(v.Audience, origin)))
 }

@@ -1,7 +1,7 @@
 // Package tenant knows who calls: apps, their API keys, the tokens of their users, admin keys, and the one rule that says who
 // may use an owned thing.
 //
-// It knows nothing about the things that are owned. It imports wire, db and audit.
+// It knows nothing about the things that are owned, and does not verify tokens: jwt does. It imports wire, db, audit and jwt.
 //
 // Invariants:
 //   - Every owned row has the columns owner_app, owner_user and owner_scope, and is read through
@@ -18,7 +18,7 @@
 //   - What is read and then written is locked in between, first lockOldestApp where it matters to all, then lockApp.
 //
 // Files: owner.go (Owner, Caller, the rule), auth.go (Authenticate), tenant.go (App, Key, names and limits), service.go (apps),
-// keys.go (keys); jwt.go (one token, taken apart), issuer.go, issuer_set.go and jwks.go (who verifies it), signing.go and token.go
+// keys.go (keys); issuer_set.go (whose tokens are taken), signing.go and token.go
 // (our own), identity.go (proofs of apps), user.go, remember.go (which users are kept; deletion), ratelimit.go; http.go, http_token.go, http_admin.go; store.go (rows, the rule
 // in SQL), store_identity.go, store_user.go.
 package tenant

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -58,12 +59,12 @@ func (c Caller) who() string {
 
 type issuerJSON struct {
 	Type string `json:"type"`
-	Issuer
+	jwt.Issuer
 	// JWKSError is why the keys could not be fetched; only in the answer that adds the issuer.
 	JWKSError string `json:"jwks_error,omitempty"`
 }
 
-func issuerShape(i Issuer) issuerJSON { return issuerJSON{Type: "issuer", Issuer: i} }
+func issuerShape(i jwt.Issuer) issuerJSON { return issuerJSON{Type: "issuer", Issuer: i} }
 
 // ServeListIssuers answers GET /airlock/v1/issuers. There are few: it has one page.
 func (s *Service) ServeListIssuers(w http.ResponseWriter, r *http.Request, _ Caller) error {
@@ -77,7 +78,7 @@ func (s *Service) ServeListIssuers(w http.ResponseWriter, r *http.Request, _ Cal
 // ServePutIssuer answers POST /airlock/v1/issuers {"id", "issuer", "alg", "key" or "jwks", "audience", "azp_patterns",
 // "binds_apps"}: it adds an issuer, or replaces the settings of the one with this id.
 func (s *Service) ServePutIssuer(w http.ResponseWriter, r *http.Request, c Caller) error {
-	var in Issuer
+	var in jwt.Issuer
 	if err := wire.ReadJSON(r, bodyLimit, &in); err != nil {
 		return err
 	}

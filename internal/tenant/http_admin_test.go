@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
+	"github.com/airlock-sandbox/airlock/internal/jwt/jwttest"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -91,8 +93,8 @@ func TestChangesAreAudited(t *testing.T) {
 		call(x.s.ServeRevokeToken, "", fmt.Sprintf(`{"token":%q}`, tok["id"]))
 		call(x.s.ServeUpdateUser, "airlock/u", `{"blocked":true,"app":"one"}`)
 		call(x.s.ServeSetLimit, "", `{"app":"one","messages_in_flight":1}`)
-		issuer := tenant.Issuer{ID: "idp", Issuer: idpURL, Alg: tenant.ES256, Key: publicPEM(t, &theForeign.ec.PublicKey)}
-		call(x.s.ServePutIssuer, "", jsonText(issuer))
+		issuer := jwt.Issuer{ID: "idp", Issuer: idpURL, Alg: jwt.ES256, Key: jwttest.PEM(t, &jwttest.Foreign.EC.PublicKey)}
+		call(x.s.ServePutIssuer, "", jwttest.Text(issuer))
 		call(x.s.ServeRemoveIssuer, "idp", ``)
 		call(x.s.ServeRotateSigning, "", ``)
 		call(x.s.ServeUpdateApp, "one", `{"disabled":true}`)

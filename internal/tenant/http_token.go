@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -86,7 +87,7 @@ func (s *Service) onlyUsers(r *http.Request, c Caller, n NewToken) error {
 	if err != nil {
 		return err
 	}
-	if n.Owner || (a.OwnerIssuer == OwnIssuer && a.OwnerSub == n.User) {
+	if n.Owner || (a.OwnerIssuer == jwt.OwnIssuer && a.OwnerSub == n.User) {
 		return wire.Forbidden("A token of the app's owner is made with the admin key, not with an API key.")
 	}
 	return nil

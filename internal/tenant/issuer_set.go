@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -20,18 +21,18 @@ const issuersFresh = 10 * time.Second
 
 // issuerSet is whose tokens are taken.
 type issuerSet struct {
-	byName map[string]*verifier // by the claim iss
-	byID   map[string]*verifier
+	byName map[string]*jwt.Verifier // by the claim iss
+	byID   map[string]*jwt.Verifier
 }
 
 // issuerState is the issuers as they were read last.
 type issuerState struct {
 	mu    sync.Mutex
-	fixed []Issuer // of the settings, with their keys
+	fixed []jwt.Issuer // of the settings, with their keys
 	set   *issuerSet
 	read  time.Time
 	// ready are the verifiers by their settings: an unchanged issuer keeps the keys it fetched.
-	ready map[string]*verifier
+	ready map[string]*jwt.Verifier
 }
 
 // ReadIssuers checks the issuers of the settings, reads their keys and notes which id belongs to which issuer. The server
@@ -49,7 +50,7 @@ func (s *Service) ReadIssuers(ctx context.Context) error {
 				return fmt.Errorf("issuers.%d.key_file: %w", n, err)
 			}
 			i.Key = string(b)
-			if _, err := parsePublicKey(i.Key, i.Alg); err != nil {
+			if _, err := jwt.ParsePublicKey(i.Key, i.Alg); err != nil {
 				return fmt.Errorf("issuers.%d.key_file: %w", n, err)
 			}
 		}
@@ -83,7 +84,7 @@ func (s *Service) tokenIssuer() string {
 	if s.TokenIssuer != "" {
 		return s.TokenIssuer
 	}
-	return OwnIssuer
+	return jwt.OwnIssuer
 }
 
 // reserveIssuer ties an id to an issuer for good and stores its settings if there are any.
@@ -150,7 +151,7 @@ func (s *Service) issuerSet(ctx context.Context) (*issuerSet, error) {
 		return nil, fmt.Errorf("read issuers: %w", err)
 	}
 	for _, r := range rows {
-		var i Issuer
+		var i jwt.Issuer
 		if r.Settings == "" || isFixed(st.fixed, r) {
 			continue
 		}
@@ -159,8 +160,8 @@ func (s *Service) issuerSet(ctx context.Context) (*issuerSet, error) {
 		}
 		all = append(all, i)
 	}
-	set := &issuerSet{byName: map[string]*verifier{}, byID: map[string]*verifier{}}
-	ready := map[string]*verifier{}
+	set := &issuerSet{byName: map[string]*jwt.Verifier{}, byID: map[string]*jwt.Verifier{}}
+	ready := map[string]*jwt.Verifier{}
 	for _, i := range all {
 		v, key, err := s.prepare(i)
 		if err != nil {
@@ -168,19 +169,19 @@ func (s *Service) issuerSet(ctx context.Context) (*issuerSet, error) {
 		}
 		ready[key], set.byName[i.Issuer], set.byID[i.ID] = v, v, v
 	}
-	own := &verifier{Issuer: Issuer{ID: OwnIssuer, Issuer: s.tokenIssuer(), Alg: ES256}, source: s.own()}
-	set.byName[own.Issuer.Issuer], set.byID[OwnIssuer] = own, own
+	own := jwt.NewVerifier(jwt.Issuer{ID: jwt.OwnIssuer, Issuer: s.tokenIssuer(), Alg: jwt.ES256}, s.own())
+	set.byName[own.Issuer.Issuer], set.byID[jwt.OwnIssuer] = own, own
 	st.set, st.ready, st.read = set, ready, now
 	return set, nil
 }
 
 // isFixed: what the settings say of an issuer counts for more than what the database says.
-func isFixed(fixed []Issuer, r *issuerRow) bool {
-	return slices.ContainsFunc(fixed, func(i Issuer) bool { return i.ID == r.ID || i.Issuer == r.Issuer })
+func isFixed(fixed []jwt.Issuer, r *issuerRow) bool {
+	return slices.ContainsFunc(fixed, func(i jwt.Issuer) bool { return i.ID == r.ID || i.Issuer == r.Issuer })
 }
 
 // prepare makes an issuer ready, or gives the verifier it has.
-func (s *Service) prepare(i Issuer) (*verifier, string, error) {
+func (s *Service) prepare(i jwt.Issuer) (*jwt.Verifier, string, error) {
 	raw, err := json.Marshal(i)
 	if err != nil {
 		return nil, "", err
@@ -189,31 +190,25 @@ func (s *Service) prepare(i Issuer) (*verifier, string, error) {
 	if v := s.issuers.ready[key]; v != nil {
 		return v, key, nil
 	}
-	v := &verifier{Issuer: i}
-	for _, p := range i.AzpPatterns {
-		v.azp = append(v.azp, compileAzp(p))
-	}
 	if i.JWKS != "" {
-		v.source = &remoteKeys{address: i.JWKS, alg: i.Alg, client: jwksClient(s.Transport), now: s.now, log: s.Log}
-		return v, key, nil
+		return jwt.NewVerifier(i, jwt.NewRemote(i, s.Transport, s.now, s.Log)), key, nil
 	}
-	public, err := parsePublicKey(i.Key, i.Alg)
+	public, err := jwt.ParsePublicKey(i.Key, i.Alg)
 	if err != nil {
 		return nil, "", err
 	}
-	v.source = onlyKey{public}
-	return v, key, nil
+	return jwt.NewVerifier(i, jwt.Static{Key: public}), key, nil
 }
 
 // ListIssuers gives the issuers whose tokens are taken, without our own, by id.
-func (s *Service) ListIssuers(ctx context.Context) ([]Issuer, error) {
+func (s *Service) ListIssuers(ctx context.Context) ([]jwt.Issuer, error) {
 	set, err := s.issuerSet(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []Issuer
+	var out []jwt.Issuer
 	for _, id := range slices.Sorted(maps.Keys(set.byID)) {
-		if id != OwnIssuer {
+		if id != jwt.OwnIssuer {
 			out = append(out, set.byID[id].Issuer)
 		}
 	}
@@ -222,7 +217,7 @@ func (s *Service) ListIssuers(ctx context.Context) ([]Issuer, error) {
 
 // PutIssuer takes the tokens of an issuer from now on, or changes how they are verified. An id that stood for another issuer
 // is a 409, as is one of the settings file.
-func (s *Service) PutIssuer(ctx context.Context, i Issuer) error {
+func (s *Service) PutIssuer(ctx context.Context, i jwt.Issuer) error {
 	if i.KeyFile != "" {
 		return wire.Invalid("key_file: only settings name files; send the text as key.")
 	}
@@ -251,7 +246,7 @@ func (s *Service) PutIssuer(ctx context.Context, i Issuer) error {
 }
 
 // tryKeys fetches the keys of an issuer that was just put, and tells why it cannot; "" where it can, or has them.
-func (s *Service) tryKeys(ctx context.Context, i Issuer) string {
+func (s *Service) tryKeys(ctx context.Context, i jwt.Issuer) string {
 	if i.JWKS == "" {
 		return ""
 	}
@@ -259,17 +254,17 @@ func (s *Service) tryKeys(ctx context.Context, i Issuer) string {
 	if err != nil || set.byID[i.ID] == nil {
 		return "" // the next token tells
 	}
-	remote, ok := set.byID[i.ID].source.(*remoteKeys)
+	remote, ok := set.byID[i.ID].Source.(*jwt.Remote)
 	if !ok {
 		return ""
 	}
-	return remote.first(ctx)
+	return remote.Try(ctx)
 }
 
 // RemoveIssuer takes no token of an issuer any more. What its users own stays theirs: the id remains tied to the issuer.
 func (s *Service) RemoveIssuer(ctx context.Context, id string) error {
 	noIssuer := &wire.Error{Type: wire.TypeNotFound, Message: "There is no such issuer."}
-	if !issuerID.MatchString(id) {
+	if !jwt.IsIssuerID(id) {
 		return noIssuer
 	}
 	if s.inSettings(id) {
@@ -298,7 +293,7 @@ func (s *Service) RemoveIssuer(ctx context.Context, id string) error {
 func (s *Service) inSettings(id string) bool {
 	s.issuers.mu.Lock()
 	defer s.issuers.mu.Unlock()
-	return slices.ContainsFunc(s.issuers.fixed, func(i Issuer) bool { return i.ID == id })
+	return slices.ContainsFunc(s.issuers.fixed, func(i jwt.Issuer) bool { return i.ID == id })
 }
 
 func (st *issuerState) forget() {

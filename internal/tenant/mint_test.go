@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/jwt/jwttest"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
 func payloadOf(t *testing.T, token string) map[string]any {
 	t.Helper()
-	raw, err := b64.DecodeString(strings.Split(token, ".")[1])
+	raw, err := jwttest.B64.DecodeString(strings.Split(token, ".")[1])
 	if err != nil {
 		t.Fatal(err)
 	}

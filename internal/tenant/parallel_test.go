@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/jwt"
+	"github.com/airlock-sandbox/airlock/internal/jwt/jwttest"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -161,7 +163,7 @@ func (x *fixture) oneIssuer(both []*tenant.Service, round int) {
 	var mu sync.Mutex
 	conflicts := 0
 	put := func(s *tenant.Service, id string) error {
-		err := s.PutIssuer(x.t.Context(), tenant.Issuer{ID: id, Issuer: url, Alg: tenant.ES256, Key: publicPEM(x.t, &theForeign.ec.PublicKey)})
+		err := s.PutIssuer(x.t.Context(), jwt.Issuer{ID: id, Issuer: url, Alg: jwt.ES256, Key: jwttest.PEM(x.t, &jwttest.Foreign.EC.PublicKey)})
 		var we *wire.Error
 		if errors.As(err, &we) && we.Type == wire.TypeConflict {
 			mu.Lock()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
+	"github.com/airlock-sandbox/airlock/internal/jwt/jwttest"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -284,7 +286,7 @@ func TestRefusalsAreAuditedWithTheirReasonAndWithoutSecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, headers := range [][]string{
-			{tenant.TokenHeader, parts[0] + "." + parts[1] + "." + b64.EncodeToString(make([]byte, 64))},
+			{tenant.TokenHeader, parts[0] + "." + parts[1] + "." + jwttest.B64.EncodeToString(make([]byte, 64))},
 			{tenant.TokenHeader, x.token("exp", x.clock().Unix()-60)},
 			{tenant.TokenHeader, good},
 			{"X-Api-Key", key},
@@ -353,7 +355,7 @@ func TestNobodyIsBlockedWhoCannotBeMeant(t *testing.T) {
 		_, err = x.s.CreateAppFor(t.Context(), "two", "acme/bob")
 		wantStatus(t, err, http.StatusBadRequest, "owner: there is no issuer acme")
 		// Of a removed issuer a block can still be undone.
-		good := tenant.Issuer{ID: "acme", Issuer: "https://acme.example", Alg: tenant.ES256, Key: publicPEM(t, &theForeign.ec.PublicKey)}
+		good := jwt.Issuer{ID: "acme", Issuer: "https://acme.example", Alg: jwt.ES256, Key: jwttest.PEM(t, &jwttest.Foreign.EC.PublicKey)}
 		if err := x.s.PutIssuer(t.Context(), good); err != nil {
 			t.Fatal(err)
 		}

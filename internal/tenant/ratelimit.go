@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -364,9 +365,9 @@ func (s *Service) ListLimits(ctx context.Context, app string, limit int, page st
 func splitUser(user string) (issuer, sub string, err error) {
 	issuer, sub, ok := strings.Cut(user, "/")
 	if !ok {
-		issuer, sub = OwnIssuer, user
+		issuer, sub = jwt.OwnIssuer, user
 	}
-	if !issuerID.MatchString(issuer) || checkSubject(sub) != nil {
+	if !jwt.IsIssuerID(issuer) || jwt.CheckSubject(sub) != nil {
 		return "", "", wire.Invalid("user: expected a subject, or the id of an issuer, '/' and a subject.")
 	}
 	return issuer, sub, nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/jwt/jwttest"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -62,7 +63,7 @@ func TestServersOfADatabaseKnowEachOthersKeysAtOnce(t *testing.T) {
 		_, rest, _ := strings.Cut(mint(x.s), ".")
 		count.n.Store(0)
 		for i := range 1000 {
-			header := b64.EncodeToString([]byte(fmt.Sprintf(`{"alg":"ES256","kid":"k%d"}`, i)))
+			header := jwttest.B64.EncodeToString([]byte(fmt.Sprintf(`{"alg":"ES256","kid":"k%d"}`, i)))
 			wantStatus(t, by(third, header+"."+rest), http.StatusUnauthorized, "invalid auth token")
 		}
 		if n := count.n.Load(); n != 1 {

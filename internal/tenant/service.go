@@ -14,6 +14,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -43,10 +44,10 @@ type Service struct {
 	PlatformSecret string
 	// IdentityOverlap is how long an identity token is taken after a newer one was made; 0 is DefaultIdentityOverlap.
 	IdentityOverlap time.Duration
-	// TokenIssuer is the claim iss of our tokens; "" is OwnIssuer.
+	// TokenIssuer is the claim iss of our tokens; "" is jwt.OwnIssuer.
 	TokenIssuer string
 	// Issuers are those of the settings, beside those made at run time. ReadIssuers prepares them.
-	Issuers []Issuer
+	Issuers []jwt.Issuer
 	// SigningOverlap is how long a signing key verifies after a newer one was made; 0 is DefaultSigningOverlap.
 	SigningOverlap time.Duration
 	// PublicURL is where applications reach this server; nil is unknown.
@@ -105,7 +106,7 @@ func (s *Service) CreateAppFor(ctx context.Context, name, owner string) (*App, e
 	if err := checkAppName(name); err != nil {
 		return nil, err
 	}
-	row := &appRow{ID: wire.NewID("app"), Name: name, CreatedAt: s.now().UnixMicro(), OwnerIssuer: OwnIssuer, OwnerSub: DefaultOwner}
+	row := &appRow{ID: wire.NewID("app"), Name: name, CreatedAt: s.now().UnixMicro(), OwnerIssuer: jwt.OwnIssuer, OwnerSub: DefaultOwner}
 	if owner != "" {
 		var err error
 		if row.OwnerIssuer, row.OwnerSub, err = splitUser(owner); err != nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -85,7 +86,8 @@ func hasKid(set []signingKey, kid string) bool {
 	return false
 }
 
-func (g *signing) keys(ctx context.Context, kid string, hasKid bool) ([]crypto.PublicKey, error) {
+// Keys gives the key of ours that a token names.
+func (g *signing) Keys(ctx context.Context, kid string, hasKid bool) ([]crypto.PublicKey, error) {
 	set, err := g.current(ctx, kid, false)
 	if err != nil {
 		return nil, err
@@ -207,7 +209,7 @@ func (g *signing) sign(ctx context.Context, claims map[string]any) (string, erro
 	if len(set) == 0 {
 		return "", errors.New("there is no signing key")
 	}
-	header, err := json.Marshal(map[string]string{"alg": string(ES256), "typ": "JWT", "kid": set[0].kid})
+	header, err := json.Marshal(map[string]string{"alg": string(jwt.ES256), "typ": "JWT", "kid": set[0].kid})
 	if err != nil {
 		return "", fmt.Errorf("encode token: %w", err)
 	}
@@ -235,7 +237,7 @@ func (s *Service) PublicKeys(ctx context.Context) (set []map[string]string, acti
 		return nil, "", err
 	}
 	for i, k := range keys {
-		j, err := jwk(k.kid, &k.private.PublicKey)
+		j, err := jwt.PublicJWK(k.kid, &k.private.PublicKey)
 		if err != nil {
 			return nil, "", err
 		}

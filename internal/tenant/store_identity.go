@@ -121,7 +121,7 @@ LEFT JOIN limits lu ON lu.app_id = $1 AND lu.user_id = $7 AND $7 <> ''`
 func selectStanding(ctx context.Context, d *db.DB, k question) (*standing, error) {
 	row := new(standing)
 	v := k.verified
-	return row, hotStanding.Scan(ctx, d, row, k.appID, k.gen, k.now, v.origin, v.subject, v.tokenID, v.origin+"/"+v.subject, v.sourceID, v.ownKID)
+	return row, hotStanding.Scan(ctx, d, row, k.appID, k.gen, k.now, v.origin, v.Subject, v.tokenID, v.origin+"/"+v.Subject, v.sourceID, v.ownKID)
 }
 
 type revokedRow struct {

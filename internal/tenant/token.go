@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -64,8 +65,8 @@ func (n NewToken) Validate() error {
 	most := MaxTokenTTL
 	if n.Owner {
 		most = OwnerTokenTTL
-	} else if checkSubject(n.User) != nil {
-		return wire.Invalid("user: expected 1 to %d bytes of printable characters.", maxSubject)
+	} else if jwt.CheckSubject(n.User) != nil {
+		return wire.Invalid("user: expected 1 to %d bytes of printable characters.", jwt.MaxSubject)
 	}
 	if n.TTL != 0 && (n.TTL < MinTokenTTL || n.TTL > most) {
 		return wire.Invalid("ttl_seconds: expected an integer from %d to %d.", int64(MinTokenTTL/time.Second), int64(most/time.Second))
@@ -86,8 +87,8 @@ func (s *Service) MintToken(ctx context.Context, n NewToken) (*Token, error) {
 	ttl := n.TTL
 	if n.Owner {
 		c["sub"], c["scope"] = app.OwnerSub, ScopeOwner
-		if app.OwnerIssuer != OwnIssuer {
-			c[originClaim] = app.OwnerIssuer
+		if app.OwnerIssuer != jwt.OwnIssuer {
+			c[jwt.OriginClaim] = app.OwnerIssuer
 		}
 	}
 	switch {
@@ -165,7 +166,7 @@ func (s *Service) ExchangeToken(ctx context.Context, compact, app string, ttl ti
 	if err != nil {
 		return nil, err
 	}
-	if v.issuer == s.tokenIssuer() {
+	if v.Issuer == s.tokenIssuer() {
 		return nil, wire.Invalid("token: it is one of this server's already.")
 	}
 	row, err := s.usableApp(ctx, app)
@@ -178,19 +179,19 @@ func (s *Service) ExchangeToken(ctx context.Context, compact, app string, ttl ti
 	if err != nil {
 		return nil, fmt.Errorf("exchange token: %w", err)
 	}
-	if v.appID != "" && v.appID != row.ID {
+	if v.AppID != "" && v.AppID != row.ID {
 		return nil, deniedToken("token is bound to another app")
 	}
 	// As if it came with the app's identity: an exchange must not get around what the gateway asks for.
 	if d := st.refuse(v, pair{appID: row.ID, complete: true}, 0); d != nil {
-		d.appID, d.user = row.ID, v.origin+"/"+v.subject
+		d.appID, d.user = row.ID, v.origin+"/"+v.Subject
 		return nil, d
 	}
-	c := map[string]any{"sub": v.subject, originClaim: v.origin, sourceClaim: v.tokenID}
-	if v.scope != "" {
-		c["scope"] = v.scope
+	c := map[string]any{"sub": v.Subject, jwt.OriginClaim: v.origin, jwt.SourceClaim: v.tokenID}
+	if v.Scope != "" {
+		c["scope"] = v.Scope
 	}
-	left := time.Unix(v.expires, 0).Sub(s.now())
+	left := time.Unix(v.Expires, 0).Sub(s.now())
 	if left <= 0 {
 		return nil, deniedToken("expired") // within the tolerance, and nothing is left to give
 	}
@@ -223,7 +224,7 @@ func (s *Service) RevokeToken(ctx context.Context, textOrID string) (gone Revoke
 	switch {
 	case tokenForm.MatchString(textOrID):
 		gone.ID = textOrID
-		row.ID, row.Until = hashSecret(OwnIssuer+"\njti\n"+gone.ID), s.now().Add(OwnerTokenTTL+clockTolerance).UnixMicro()
+		row.ID, row.Until = hashSecret(jwt.OwnIssuer+"\njti\n"+gone.ID), s.now().Add(OwnerTokenTTL+jwt.ClockTolerance).UnixMicro()
 	case strings.Count(textOrID, ".") != 2:
 		return gone, wire.Invalid("token: expected a token, or the id that its minting answered (%s and 24 characters).", tokenPrefix)
 	default:
@@ -235,8 +236,8 @@ func (s *Service) RevokeToken(ctx context.Context, textOrID string) (gone Revoke
 		if err != nil {
 			return gone, err
 		}
-		gone.ID, gone.User = v.id, v.origin+"/"+v.subject
-		row.ID, row.Until = v.tokenID, time.Unix(v.expires, 0).Add(clockTolerance).UnixMicro()
+		gone.ID, gone.User = v.ID, v.origin+"/"+v.Subject
+		row.ID, row.Until = v.tokenID, time.Unix(v.Expires, 0).Add(jwt.ClockTolerance).UnixMicro()
 	}
 	err = s.DB.RunDelete(ctx, func(ctx context.Context, tx db.Tx) error { return insertRevoked(ctx, tx, row) })
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -175,5 +176,5 @@ func (s *Service) checkIssuer(ctx context.Context, path, id, user string) error 
 		return nil
 	}
 	return wire.Invalid("%s: there is no issuer %s; configured are %s. A user of this server's own tokens is %s/%s.",
-		path, id, strings.Join(slices.Sorted(maps.Keys(set.byID)), ", "), OwnIssuer, user)
+		path, id, strings.Join(slices.Sorted(maps.Keys(set.byID)), ", "), jwt.OwnIssuer, user)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
+	"github.com/airlock-sandbox/airlock/internal/jwt"
+	"github.com/airlock-sandbox/airlock/internal/jwt/jwttest"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
@@ -18,7 +20,7 @@ func TestRevocationSaysWhatItTakesAndWhatItKnows(t *testing.T) {
 		_, key := x.key(tenant.NewKey{Role: tenant.RoleOperator})
 		x.app("one")
 		revoke := func(token string) (map[string]any, error) {
-			return x.call(x.s.ServeRevokeToken, tenant.Administration, jsonText(map[string]string{"token": token}), "X-Api-Key", key)
+			return x.call(x.s.ServeRevokeToken, tenant.Administration, jwttest.Text(map[string]string{"token": token}), "X-Api-Key", key)
 		}
 		tok := x.mint(tenant.NewToken{App: "one", User: "u"})
 		for _, bad := range []string{"", "alice", "tok_nope", tok.ID + "x", tok.ID[:len(tok.ID)-1], tok.ID[:len(tok.ID)-1] + "0", " " + tok.ID, "a.b", "a.b.c.d"} {
@@ -55,7 +57,7 @@ func TestKeyIsRevokedByItself(t *testing.T) {
 		_, admin := x.key(tenant.NewKey{Role: tenant.RoleAdmin})
 		leaked, secret := x.key(tenant.NewKey{App: "one"})
 		revoke := func(as, key string) (map[string]any, error) {
-			return x.call(x.s.ServeRevokeKeyItself, tenant.Administration, jsonText(map[string]string{"key": key}), "X-Api-Key", as)
+			return x.call(x.s.ServeRevokeKeyItself, tenant.Administration, jwttest.Text(map[string]string{"key": key}), "X-Api-Key", as)
 		}
 		for _, bad := range []string{secret + "x", secret[:len(secret)-1], "sk-airlock-", leaked.Hint} {
 			_, err := revoke(operator, bad)
@@ -146,8 +148,8 @@ func TestPutIssuerTriesItsKeysOnce(t *testing.T) {
 		})
 		put := func() any {
 			t.Helper()
-			i := tenant.Issuer{ID: "idp", Issuer: idpURL, Alg: tenant.ES256, JWKS: jwksURL}
-			out, err := x.call(x.s.ServePutIssuer, tenant.Administration, jsonText(i), "X-Api-Key", admin)
+			i := jwt.Issuer{ID: "idp", Issuer: idpURL, Alg: jwt.ES256, JWKS: jwksURL}
+			out, err := x.call(x.s.ServePutIssuer, tenant.Administration, jwttest.Text(i), "X-Api-Key", admin)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,6 @@
-package tenant
+package jwt
 
 import (
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -13,9 +12,8 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
-	"time"
+	"unicode/utf8"
 
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -23,10 +21,10 @@ import (
 const (
 	// OwnIssuer is the id of this server as an issuer of tokens.
 	OwnIssuer = "airlock"
-	// originClaim names, in a token of ours, the issuer whose subject it is for.
-	originClaim = "airlock_issuer"
-	// sourceClaim says, in a token of ours that was exchanged, under what the token before would be revoked.
-	sourceClaim = "airlock_source"
+	// OriginClaim names, in a token of ours, the issuer whose subject it is for.
+	OriginClaim = "airlock_issuer"
+	// SourceClaim says, in a token of ours that was exchanged, under what the token before would be revoked.
+	SourceClaim = "airlock_source"
 
 	minRSABits = 2048
 )
@@ -55,30 +53,36 @@ type Issuer struct {
 
 var issuerID = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
+// IsIssuerID reports whether text can be the id of an issuer, that of this server among them.
+func IsIssuerID(text string) bool { return issuerID.MatchString(text) }
+
 // Validate checks everything but the file of the key.
 func (i *Issuer) Validate() error {
 	switch {
-	case !issuerID.MatchString(i.ID):
+	case !IsIssuerID(i.ID):
 		return wire.Invalid("id: expected 1 to 40 characters of a-z, 0-9 and '-'.")
 	case i.ID == OwnIssuer:
 		return wire.Invalid("id: %s is this server itself.", OwnIssuer)
-	case i.Issuer == "" || len(i.Issuer) > 512 || !storable(i.Issuer):
+	case i.Issuer == "" || len(i.Issuer) > 512 || !whole(i.Issuer):
 		return wire.Invalid("issuer: expected the value of the claim iss, up to 512 bytes.")
 	case i.Alg != ES256 && i.Alg != RS256 && i.Alg != EdDSA:
 		return wire.Invalid("alg: expected one of ES256, RS256, EdDSA.")
 	}
 	for n, a := range i.Audience {
-		if a == "" || !storable(a) {
+		if a == "" || !whole(a) {
 			return wire.Invalid("audience.%d: expected a text.", n)
 		}
 	}
 	for n, p := range i.AzpPatterns {
-		if p == "" || p == "*" || !storable(p) {
+		if p == "" || p == "*" || !whole(p) {
 			return wire.Invalid("azp_patterns.%d: expected a pattern such as https://*.example.com.", n)
 		}
 	}
 	return i.validateKey()
 }
+
+// whole: what a database of either kind can hold.
+func whole(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
 func (i *Issuer) validateKey() error {
 	given := 0
@@ -91,7 +95,7 @@ func (i *Issuer) validateKey() error {
 		return wire.Invalid("key, jwks: expected exactly one of them.")
 	}
 	if i.Key != "" {
-		if _, err := parsePublicKey(i.Key, i.Alg); err != nil {
+		if _, err := ParsePublicKey(i.Key, i.Alg); err != nil {
 			return wire.Invalid("key: %s.", err)
 		}
 	}
@@ -115,8 +119,8 @@ func mayFetch(address string) bool {
 	return u.Scheme == "http" && (host == "localhost" || (err == nil && ip.Unmap().IsLoopback()))
 }
 
-// parsePublicKey reads a PEM public key of the algorithm's kind.
-func parsePublicKey(text string, alg Alg) (crypto.PublicKey, error) {
+// ParsePublicKey reads a PEM public key of the algorithm's kind.
+func ParsePublicKey(text string, alg Alg) (crypto.PublicKey, error) {
 	block, rest := pem.Decode([]byte(text))
 	if block == nil || strings.TrimSpace(string(rest)) != "" {
 		return nil, fmt.Errorf("it is not one PEM block")
@@ -151,66 +155,4 @@ func fits(key crypto.PublicKey, alg Alg) error {
 		}
 	}
 	return fmt.Errorf("it is no key for %s", alg)
-}
-
-// keySource finds the keys that a token may have been signed with.
-type keySource interface {
-	// keys gives candidates for a token's kid, "" for none; no candidate is a refusal.
-	keys(ctx context.Context, kid string, hasKid bool) ([]crypto.PublicKey, error)
-}
-
-// verifier is an Issuer made ready.
-type verifier struct {
-	Issuer
-	azp    []*regexp.Regexp
-	source keySource
-}
-
-// onlyKey is an issuer with one known key.
-type onlyKey struct{ key crypto.PublicKey }
-
-// plainKid is what a kid may look like that selects nothing. Others are attempts at something.
-var plainKid = regexp.MustCompile(`^[A-Za-z0-9+/=_.~-]{1,256}$`)
-
-func (o onlyKey) keys(_ context.Context, kid string, hasKid bool) ([]crypto.PublicKey, error) {
-	if hasKid && (!plainKid.MatchString(kid) || strings.Contains(kid, "..") || strings.HasPrefix(kid, "/")) {
-		return nil, refusal("kid is malformed")
-	}
-	return []crypto.PublicKey{o.key}, nil
-}
-
-// compileAzp makes a pattern in which '*' crosses no '/'. A leading "*." also takes the domain itself.
-func compileAzp(pattern string) *regexp.Regexp {
-	const anything = "[^/]+"
-	text := regexp.QuoteMeta(pattern)
-	head, rest, ok := strings.Cut(text, `\*\.`)
-	if ok && (head == "" || strings.HasSuffix(head, "://")) {
-		text = head + "(?:" + anything + `\.)?` + rest
-	}
-	return regexp.MustCompile(`\A` + strings.ReplaceAll(text, `\*`, anything) + `\z`)
-}
-
-// check verifies a token that names this issuer: algorithm, signature, times, audience, party.
-func (v *verifier) check(ctx context.Context, t *token, now time.Time) error {
-	if t.alg != v.Alg {
-		return refusal("alg is not the issuer's")
-	}
-	keys, err := v.source.keys(ctx, t.kid, t.hasKid)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(keys, func(k crypto.PublicKey) bool { return verifySignature(v.Alg, k, t.signed, t.signature) }) {
-		return refusal("signature does not verify")
-	}
-	if err := t.claims.checkTimes(now); err != nil {
-		return err
-	}
-	if len(v.Audience) > 0 && !slices.ContainsFunc(t.claims.audience, func(a string) bool { return slices.Contains(v.Audience, a) }) {
-		return refusal("aud does not match")
-	}
-	if t.claims.azp != "" && len(v.azp) > 0 &&
-		!slices.ContainsFunc(v.azp, func(p *regexp.Regexp) bool { return p.MatchString(t.claims.azp) }) {
-		return refusal("azp does not match")
-	}
-	return nil
 }

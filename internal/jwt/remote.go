@@ -1,4 +1,4 @@
-package tenant
+package jwt
 
 import (
 	"context"
@@ -29,8 +29,8 @@ const (
 	jwksHops    = 3                // redirects
 )
 
-// remoteKeys are an issuer's keys behind an address. The last good set is kept when the address does not answer.
-type remoteKeys struct {
+// Remote are an issuer's keys behind an address. The last good set is kept when the address does not answer.
+type Remote struct {
 	address string
 	alg     Alg
 	client  *http.Client
@@ -50,9 +50,14 @@ type namedKey struct {
 	key crypto.PublicKey
 }
 
-// keys answers from the set it has where that is fresh and names the kid, and asks the issuer otherwise, at most once a
+// NewRemote gives the keys of an issuer with an address. A nil transport is the network; log may be nil. Nothing is fetched yet.
+func NewRemote(i Issuer, transport http.RoundTripper, now func() time.Time, log *slog.Logger) *Remote {
+	return &Remote{address: i.JWKS, alg: i.Alg, client: jwksClient(transport), now: now, log: log}
+}
+
+// Keys answers from the set it has where that is fresh and names the kid, and asks the issuer otherwise, at most once a
 // minute.
-func (r *remoteKeys) keys(ctx context.Context, kid string, hasKid bool) ([]crypto.PublicKey, error) {
+func (r *Remote) Keys(ctx context.Context, kid string, hasKid bool) ([]crypto.PublicKey, error) {
 	r.mu.Lock()
 	found := pick(r.set, kid, hasKid)
 	stale := r.fetched.IsZero() || r.now().Sub(r.fetched) >= jwksFresh
@@ -82,9 +87,9 @@ func (r *remoteKeys) keys(ctx context.Context, kid string, hasKid bool) ([]crypt
 	return known(pick(r.set, kid, hasKid))
 }
 
-// first fetches the keys if none are there, and tells why there are still none.
-func (r *remoteKeys) first(ctx context.Context) string {
-	if _, err := r.keys(ctx, "", false); err == nil {
+// Try fetches the keys if none are there, and tells why there are still none; "" where there are some.
+func (r *Remote) Try(ctx context.Context) string {
+	if _, err := r.Keys(ctx, "", false); err == nil {
 		return ""
 	}
 	r.mu.Lock()
@@ -101,7 +106,7 @@ func (r *remoteKeys) first(ctx context.Context) string {
 
 func known(keys []crypto.PublicKey) ([]crypto.PublicKey, error) {
 	if len(keys) == 0 {
-		return nil, refusal("no such key of the issuer")
+		return nil, Refusal("no such key of the issuer")
 	}
 	return keys, nil
 }
@@ -118,7 +123,7 @@ func pick(set []namedKey, kid string, hasKid bool) []crypto.PublicKey {
 }
 
 // fetch replaces the set and closes done. The request that made it may go away: others wait for it too.
-func (r *remoteKeys) fetch(ctx context.Context, done chan struct{}) {
+func (r *Remote) fetch(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jwksWait)
 	defer cancel()
 	set, err := r.get(ctx)
@@ -134,7 +139,7 @@ func (r *remoteKeys) fetch(ctx context.Context, done chan struct{}) {
 	close(done)
 }
 
-func (r *remoteKeys) get(ctx context.Context) (_ []namedKey, err error) {
+func (r *Remote) get(ctx context.Context) (_ []namedKey, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.address, nil)
 	if err != nil {
 		return nil, err
@@ -261,8 +266,8 @@ func rsaKey(n, e string) crypto.PublicKey {
 	return &rsa.PublicKey{N: new(big.Int).SetBytes(bn), E: int(new(big.Int).SetBytes(be).Int64())}
 }
 
-// jwk is our own public key as a member of a set.
-func jwk(kid string, key *ecdsa.PublicKey) (map[string]string, error) {
+// PublicJWK is a public key of ours as a member of a set.
+func PublicJWK(kid string, key *ecdsa.PublicKey) (map[string]string, error) {
 	point, err := key.Bytes()
 	if err != nil {
 		return nil, fmt.Errorf("encode public key: %w", err)

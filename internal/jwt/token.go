@@ -1,4 +1,4 @@
-package tenant
+package jwt
 
 import (
 	"crypto"
@@ -28,45 +28,56 @@ const (
 )
 
 const (
-	maxToken   = 8 << 10
-	maxSubject = 255
-	// clockTolerance is how far the clocks of an issuer and of this server may be apart.
-	clockTolerance = 5 * time.Second
+	// MaxSubject is the longest subject, in bytes.
+	MaxSubject = 255
+	// ClockTolerance is how far the clocks of an issuer and of this server may be apart.
+	ClockTolerance = 5 * time.Second
+
+	maxToken = 8 << 10
 )
 
-// refusal is why a credential was not taken. It goes to the audit; the client is told nothing of it.
-type refusal string
+// Refusal is why a credential was not taken. It goes to the audit; the client is told nothing of it.
+type Refusal string
 
-func (r refusal) Error() string { return string(r) }
+func (r Refusal) Error() string { return string(r) }
 
-// token is one taken apart, of which nothing is believed yet.
-type token struct {
-	alg    Alg
-	kid    string
-	hasKid bool
-	claims claims
-	// signed is what the signature covers.
-	signed    []byte
+// Token is one taken apart, of which nothing is believed before a Verifier has checked it.
+type Token struct {
+	// KID is the name of the key in the header; "" where there is none, or where it is empty.
+	KID    string
+	Claims Claims
+	// Signed is what the signature covers.
+	Signed []byte
+
+	alg       Alg
+	hasKid    bool
 	signature []byte
 }
 
-// claims are those members of a payload that count here. "" is absent.
-type claims struct {
-	issuer, subject, id, appID, scope, azp, origin, source string
-	audience                                               []string
-	expires                                                int64
-	notBefore, issuedAt                                    *int64
+// Claims are those members of a payload that count here. "" is absent.
+type Claims struct {
+	// Issuer is iss, Subject sub, ID jti.
+	Issuer, Subject, ID string
+	// AppID is app_id, the app that the token is for; Scope and AZP are scope and azp.
+	AppID, Scope, AZP string
+	// Origin and Source count in tokens of this server alone: OriginClaim and SourceClaim.
+	Origin, Source string
+	// Audience is aud, one or many.
+	Audience []string
+	// Expires is exp, in seconds since 1970 as the two others are; it is always there.
+	Expires             int64
+	NotBefore, IssuedAt *int64
 }
 
-// parseToken takes a compact token apart. It is strict where parsers differ: three segments of unpadded base64url without
+// Parse takes a compact token apart. It is strict where parsers differ: three segments of unpadded base64url without
 // stray bits, one JSON object each, no member twice.
-func parseToken(text string) (*token, error) {
+func Parse(text string) (*Token, error) {
 	if len(text) > maxToken {
-		return nil, refusal("token larger than 8 KiB")
+		return nil, Refusal("token larger than 8 KiB")
 	}
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
-		return nil, refusal("token has not three segments")
+		return nil, Refusal("token has not three segments")
 	}
 	raw := make([][]byte, 3)
 	for i, p := range parts {
@@ -76,21 +87,21 @@ func parseToken(text string) (*token, error) {
 		}
 		raw[i] = b
 	}
-	t := &token{signed: []byte(parts[0] + "." + parts[1]), signature: raw[2]}
+	t := &Token{Signed: []byte(parts[0] + "." + parts[1]), signature: raw[2]}
 	if err := t.readHeader(raw[0]); err != nil {
 		return nil, err
 	}
-	return t, t.claims.read(raw[1])
+	return t, t.Claims.read(raw[1])
 }
 
 // decodeSegment: Go's decoder steps over line breaks, which would give one token several texts.
 func decodeSegment(s string) ([]byte, error) {
 	if strings.ContainsAny(s, "\r\n") {
-		return nil, refusal("token is not base64url")
+		return nil, Refusal("token is not base64url")
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
 	if err != nil {
-		return nil, refusal("token is not base64url")
+		return nil, Refusal("token is not base64url")
 	}
 	return b, nil
 }
@@ -98,22 +109,22 @@ func decodeSegment(s string) ([]byte, error) {
 // members reads an object in which no name stands twice. Names are compared exactly, which decoding into a struct does not.
 func members(b []byte, what string) (map[string]json.RawMessage, error) {
 	if err := wire.CheckJSON(b); err != nil {
-		return nil, refusal(what + " is not strict JSON")
+		return nil, Refusal(what + " is not strict JSON")
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(b, &m); err != nil || m == nil {
-		return nil, refusal(what + " is no object")
+		return nil, Refusal(what + " is no object")
 	}
 	return m, nil
 }
 
-func (t *token) readHeader(b []byte) error {
+func (t *Token) readHeader(b []byte) error {
 	m, err := members(b, "header")
 	if err != nil {
 		return err
 	}
 	if _, ok := m["crit"]; ok {
-		return refusal("header has crit")
+		return Refusal("header has crit")
 	}
 	var alg, typ string
 	if err := readText(m, "alg", &alg); err != nil {
@@ -123,32 +134,32 @@ func (t *token) readHeader(b []byte) error {
 		return err
 	}
 	if _, ok := m["typ"]; ok && typ != "JWT" {
-		return refusal("typ is not JWT")
+		return Refusal("typ is not JWT")
 	}
 	t.alg = Alg(alg)
 	_, t.hasKid = m["kid"]
-	return readText(m, "kid", &t.kid)
+	return readText(m, "kid", &t.KID)
 }
 
-func (c *claims) read(b []byte) error {
+func (c *Claims) read(b []byte) error {
 	m, err := members(b, "payload")
 	if err != nil {
 		return err
 	}
 	for name, into := range map[string]*string{
-		"iss": &c.issuer, "sub": &c.subject, "jti": &c.id, "app_id": &c.appID, "scope": &c.scope, "azp": &c.azp, originClaim: &c.origin, sourceClaim: &c.source,
+		"iss": &c.Issuer, "sub": &c.Subject, "jti": &c.ID, "app_id": &c.AppID, "scope": &c.Scope, "azp": &c.AZP, OriginClaim: &c.Origin, SourceClaim: &c.Source,
 	} {
 		if err := readText(m, name, into); err != nil {
 			return err
 		}
 		if _, ok := m[name]; ok && *into == "" {
-			return refusal(name + " is empty")
+			return Refusal(name + " is empty")
 		}
 	}
-	if err := checkSubject(c.subject); err != nil {
+	if err := CheckSubject(c.Subject); err != nil {
 		return err
 	}
-	if c.audience, err = readAudience(m["aud"]); err != nil {
+	if c.Audience, err = readAudience(m["aud"]); err != nil {
 		return err
 	}
 	expires, err := readTime(m, "exp")
@@ -156,24 +167,24 @@ func (c *claims) read(b []byte) error {
 		return err
 	}
 	if expires == nil {
-		return refusal("exp is missing")
+		return Refusal("exp is missing")
 	}
-	c.expires = *expires
-	if c.notBefore, err = readTime(m, "nbf"); err != nil {
+	c.Expires = *expires
+	if c.NotBefore, err = readTime(m, "nbf"); err != nil {
 		return err
 	}
-	c.issuedAt, err = readTime(m, "iat")
+	c.IssuedAt, err = readTime(m, "iat")
 	return err
 }
 
-// checkSubject: a subject is stored, compared and shown.
-func checkSubject(sub string) error {
-	if sub == "" || len(sub) > maxSubject || !utf8.ValidString(sub) {
-		return refusal("sub is missing or too long")
+// CheckSubject refuses what cannot be a subject, which is stored, compared and shown: 1 to MaxSubject bytes of printable characters.
+func CheckSubject(sub string) error {
+	if sub == "" || len(sub) > MaxSubject || !utf8.ValidString(sub) {
+		return Refusal("sub is missing or too long")
 	}
 	for _, r := range sub {
 		if !unicode.IsPrint(r) {
-			return refusal("sub is not printable")
+			return Refusal("sub is not printable")
 		}
 	}
 	return nil
@@ -186,7 +197,7 @@ func readText(m map[string]json.RawMessage, name string, into *string) error {
 		return nil
 	}
 	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, into) != nil {
-		return refusal(name + " is no text")
+		return Refusal(name + " is no text")
 	}
 	return nil
 }
@@ -201,12 +212,12 @@ func readAudience(raw json.RawMessage) ([]string, error) {
 	}
 	var many []*string
 	if raw[0] != '[' || json.Unmarshal(raw, &many) != nil {
-		return nil, refusal("aud is neither a text nor a list of texts")
+		return nil, Refusal("aud is neither a text nor a list of texts")
 	}
 	out := make([]string, len(many))
 	for i, a := range many {
 		if a == nil {
-			return nil, refusal("aud is neither a text nor a list of texts")
+			return nil, Refusal("aud is neither a text nor a list of texts")
 		}
 		out[i] = *a
 	}
@@ -224,22 +235,22 @@ func readTime(m map[string]json.RawMessage, name string) (*int64, error) {
 	}
 	var n int64
 	if json.Unmarshal(raw, &n) != nil || string(raw) == "null" || n < 0 || n > latest {
-		return nil, refusal(name + " is no time in whole seconds")
+		return nil, Refusal(name + " is no time in whole seconds")
 	}
 	return &n, nil
 }
 
 // checkTimes holds the claims against the clock.
-func (c *claims) checkTimes(now time.Time) error {
-	if !now.Before(time.Unix(c.expires, 0).Add(clockTolerance)) {
-		return refusal("expired")
+func (c *Claims) checkTimes(now time.Time) error {
+	if !now.Before(time.Unix(c.Expires, 0).Add(ClockTolerance)) {
+		return Refusal("expired")
 	}
-	ahead := now.Add(clockTolerance)
-	if c.notBefore != nil && time.Unix(*c.notBefore, 0).After(ahead) {
-		return refusal("nbf is in the future")
+	ahead := now.Add(ClockTolerance)
+	if c.NotBefore != nil && time.Unix(*c.NotBefore, 0).After(ahead) {
+		return Refusal("nbf is in the future")
 	}
-	if c.issuedAt != nil && time.Unix(*c.issuedAt, 0).After(ahead) {
-		return refusal("iat is in the future")
+	if c.IssuedAt != nil && time.Unix(*c.IssuedAt, 0).After(ahead) {
+		return Refusal("iat is in the future")
 	}
 	return nil
 }
