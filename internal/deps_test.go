@@ -48,12 +48,8 @@ sandbox/native/setup: sandbox/walls
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
 sandbox/spawn: sandbox sandbox/vfork sandbox/walls
-<<<<<<< HEAD
 server: admission audit blob codeexec container db file jwt messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
-tenant: audit db wire
-=======
 tenant: audit db jwt wire
->>>>>>> 584ff47 (Verify tokens in a package of their own, without a database)
 upstream: claude upstream/script wire
 upstream/script: claude
 `
