@@ -57,8 +57,8 @@ func (d *DB) prepared(ctx context.Context, h *Hot) (*sql.Stmt, error) {
 	if stmt, ok := d.hot.Load(h); ok {
 		return stmt.(*sql.Stmt), nil
 	}
-	// The statement outlives the request that was the first.
-	stmt, err := d.read.DB.PrepareContext(context.WithoutCancel(ctx), h.Text(d.read))
+	// The statement outlives the request that makes it, which need not wait for the database longer than its client does.
+	stmt, err := d.read.DB.PrepareContext(ctx, h.Text(d.read))
 	if err != nil {
 		return nil, err
 	}

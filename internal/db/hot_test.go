@@ -113,6 +113,30 @@ func TestHotQueryThatIsGivenUpHarmsNobodyElse(t *testing.T) {
 	})
 }
 
+// Fails if whoever comes first, or after a statement was given up, waits for a busy database when its client has left.
+func TestHotQueryWaitsForTheDatabaseAsLongAsItsRequest(t *testing.T) {
+	t.Parallel()
+	dbtest.Run(t, func(t *testing.T, d *db.DB) {
+		pool := d.Read().DB
+		for range pool.Stats().MaxOpenConnections {
+			busy, err := pool.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer busy.Close()
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		hot := &db.Hot{Text: func(db.IDB) string {
+			leave()
+			return "SELECT 1 AS id"
+		}}
+		var got struct{ ID int }
+		if err := hot.Scan(ctx, d, &got); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // run makes statements in one transaction.
 func run(t *testing.T, d *db.DB, statements ...string) {
 	t.Helper()
