@@ -93,6 +93,14 @@ func (m Metered) Cell(ctx context.Context, c sandbox.Cell) (sandbox.CellResult, 
 	return res, err
 }
 
+// Put is that of the sandbox, for whoever is told that the file is there.
+func (m Metered) Put(ctx context.Context, path string, r io.Reader, o guest.PutOptions) error {
+	m.l.mu.Lock()
+	m.l.answers = true
+	m.l.mu.Unlock()
+	return m.Sandbox.Put(ctx, path, r, o)
+}
+
 // countIn counts standard input, which may still be read when its command has ended.
 type countIn struct {
 	r io.Reader
@@ -144,7 +152,7 @@ func (l *Lease) finish(e *Execution, r sandbox.Result, err error, reason sandbox
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.last = e
+	l.last, l.answers = e, true
 	if !l.live.count(e.CPU) {
 		e.CPU = 0
 	}

@@ -31,6 +31,8 @@ type Lease struct {
 	last     *Execution // the account of the newest execution, open for its output files
 	filesIn  int64      // bytes of input files that no execution accounts for yet
 	share    *share     // what the turn takes of its caller's share; nil = it used no sandbox yet
+	parks    bool       // code that waits was parked in the turn
+	answers  bool       // something that the turn did has its result
 	released bool
 }
 
@@ -234,8 +236,8 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 	defer cancel()
 	l.live.soil()
 	run := l.live.run()
-	// Who is to answer a parked run was told no result yet; the background loop syncs what it wrote.
-	if durable && run == nil {
+	// Of a turn that did nothing but park code nobody was told a result; the background loop syncs what the code wrote.
+	if durable && (l.answers || !l.parks) {
 		l.s.syncLive(ctx, l.live)
 	}
 	moved := l.c.touch(l.s.now())

@@ -126,6 +126,9 @@ func (l *Lease) Park(r *Run, p Parking) {
 	r.mu.Lock()
 	r.park, r.since, r.until = p, time.Time{}, time.Time{}
 	r.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.parks = true
 	l.live.setParked(r)
 }
 
@@ -142,7 +145,15 @@ func (l *Lease) Resume(ctx context.Context, r *Run) error {
 	}
 	err := l.live.thaw(ctx, r.sb)
 	if err != nil && !errors.Is(err, sandbox.ErrGone) {
-		return err // it stays parked
+		if ctx.Err() != nil {
+			return err // it stays parked
+		}
+		// It will not run again, as in sandbox. Kept, it would be tried for ever.
+		l.s.log().WarnContext(ctx, "parked sandbox cannot be thawed", "container_id", r.live.id, "error", err)
+		if err := l.s.endSandbox(ctx, l.live, whyDied); err != nil {
+			return err
+		}
+		err = fmt.Errorf("sandbox of container %s: %w", r.live.id, sandbox.ErrGone)
 	}
 	l.live.unpark(r)
 	r.mu.Lock()

@@ -3,6 +3,8 @@ package container_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
 // waiter is a cell that waits for answers to ask(), parked in its container.
@@ -162,6 +165,63 @@ func TestParkedSandboxIsFrozenWhenNoAnswerComesAtOnce(t *testing.T) {
 		}
 		if res, err := w.run.Result(); err != nil || w.printed() != "x\nxx\n" {
 			t.Errorf("ended %+v, %v", res, err)
+		}
+	})
+}
+
+// A response may end with a call of waiting code and hold results too, and others use the container meanwhile. Fails if what
+// they are told is on no disk, or if those wait for the disk who are told nothing.
+func TestWhatIsToldBesideAParkedRunIsSynced(t *testing.T) {
+	t.Parallel()
+	run(t, func(t *testing.T, e *containertest.Env) {
+		syncs := 0
+		e.SyncWith(func(context.Context, *sandbox.Workspace) error {
+			syncs++
+			return nil
+		})
+		synced := func(what string, want int) {
+			t.Helper()
+			if syncs != want {
+				t.Errorf("%s: %d syncs, want %d", what, syncs, want)
+			}
+			e.SweepIdle(t.Context())
+			syncs = 0
+		}
+		c := create(t, e, container.CreateParams{})
+		w := wait(t, e, c.ID, askTwice)
+		synced("code that waits", 0)
+		put := httptest.NewRequest(http.MethodPut, "/", strings.NewReader("kept"))
+		put.SetPathValue("id", string(c.ID))
+		put.SetPathValue("path", "workspace/f")
+		if err := e.ServePutFile(httptest.NewRecorder(), put, e.Caller); err != nil {
+			t.Fatal(err)
+		}
+		synced("a file put beside it", 1)
+		w.park(t, w.resume(t, e, "x"))
+		synced("code that goes on waiting", 0)
+		for what, do := range map[string]func(m container.Metered) error{
+			"a command before it": func(m container.Metered) error {
+				_, err := m.Exec(t.Context(), sandbox.Command{Shell: "echo kept > g"})
+				return err
+			},
+			"an edit before it": func(m container.Metered) error {
+				return m.Put(t.Context(), "/workspace/h", strings.NewReader("kept"), guest.PutOptions{})
+			},
+		} {
+			l := acquire(t, e, c.ID)
+			if err := l.EndParked(t.Context(), errors.New("replaced")); err != nil {
+				t.Fatal(err)
+			}
+			m, err := l.Metered(t.Context(), container.KindBash)
+			if err == nil {
+				err = do(m)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.run = m.Begin(t.Context(), sandbox.Cell{Code: askTwice, Tools: []string{"ask"}, Call: w.call}, func() {})
+			w.park(t, l)
+			synced(what, 1)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 )
 
 // stubborn is an instance that does not freeze, or does not thaw either.
@@ -56,6 +58,28 @@ func TestFreezeThatFailsIsLimitedUndoneAndNotRepeated(t *testing.T) {
 		if v.frozen != (thawErr != nil) {
 			t.Errorf("thaw error %v: frozen %v", thawErr, v.frozen)
 		}
+	}
+}
+
+// Fails if code that waits in a sandbox that cannot be continued stays parked: each pass would try again, for ever.
+func TestParkedSandboxThatDoesNotThawIsEnded(t *testing.T) {
+	t.Parallel()
+	s := &Service{Now: func() time.Time { return t0 }}
+	v := newLive("container_x", t0)
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	inst := &stubborn{thawErr: errors.New("stuck")}
+	v.sb, v.hold, v.frozen = sandbox.New(sandbox.Spec{}, guest.NewConn(ours, guest.Options{}), inst), func() {}, true
+	r := &Run{live: v, sb: v.sb}
+	v.parked = r
+	l := &Lease{s: s, live: v}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := l.Resume(gone, r); err == nil || errors.Is(err, sandbox.ErrGone) || v.run() != r || v.sandbox() == nil {
+		t.Errorf("a client who leaves: %v", err)
+	}
+	if err := l.Resume(t.Context(), r); !errors.Is(err, sandbox.ErrGone) || v.run() != nil || v.sandbox() != nil || r.lease != l {
+		t.Errorf("resume: %v, parked %v, sandbox %v", err, v.run(), v.sandbox())
 	}
 }
 
