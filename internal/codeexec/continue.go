@@ -3,7 +3,6 @@ package codeexec
 import (
 	"container/list"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -128,11 +127,11 @@ func (k *Parked) drop(x *execution) {
 	k.forget(x)
 }
 
-// size is about what an ended execution takes.
+// size is about what an ended execution takes. Its id comes from the client and may be as long as a request.
 func (x *execution) size() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	size := x.out.buf.Len() + x.err.buf.Len()
+	size := 500 + len(x.key.container) + len(x.key.call) + x.out.buf.Len() + x.err.buf.Len()
 	for _, g := range x.groups {
 		size += g.size
 		for _, u := range g.uses {
@@ -234,13 +233,6 @@ func (r *Runner) continueIn(p place, c Call, answers []Answer) (*Continuation, e
 
 func unexpected(id, why string) error {
 	return wire.Invalid("messages: unexpected `tool_use_id` found in `tool_result` blocks: %s: %s.", id, why)
-}
-
-// is reports whether the answers are to the calls of the group, all of them.
-func (g *group) is(answers []Answer) bool {
-	return len(answers) == len(g.uses) && !slices.ContainsFunc(g.uses, func(u ToolUse) bool {
-		return !slices.ContainsFunc(answers, func(a Answer) bool { return a.ID == u.ID })
-	})
 }
 
 // Stored are the events of the response that was given to the same answers before, nil when there was none, or it did not

@@ -499,6 +499,12 @@ func TestSchemasThatCannotBeChecked(t *testing.T) {
 		"doubling":        {deep, "more than 10000 parts"},
 		"unknown type":    {`{"type":"text"}`, "no JSON schema that can be used"},
 		"pattern":         {`{"properties":{"a":{"pattern":"(?=x)"}}}`, "no JSON schema that can be used"},
+		"long pattern":    {`{"properties":{"a":{"pattern":"` + strings.Repeat("a", maxPattern+1) + `"}}}`, "a pattern in it is too large"},
+		"repeats":         {`{"properties":{"a":{"pattern":"` + strings.Repeat("(?:.[a-c]{1,500}){2}", 21) + `"}}}`, "a pattern in it is too large"},
+		"name of members": {`{"patternProperties":{"` + strings.Repeat(".{1000}", 21) + `":{}}}`, "a pattern in it is too large"},
+		"unused patterns": {`{"$defs":{"a":{"pattern":"` + strings.Repeat("a", maxPattern+1) + `"}}}`, "a pattern in it is too large"},
+		"many patterns":   {`{"$defs":{` + patternsOf(maxPrograms/1000+1, 1000) + `}}`, "a pattern in it is too large"},
+		"large classes":   {`{"$defs":{` + patternsOf(12, 0) + `}}`, "a pattern in it is too large"},
 		"many parts":      {`{"enum":[` + strings.Repeat("0,", 10_000) + `0]}`, "more than 10000 parts"},
 		"many references": {`{"allOf":[` + strings.Repeat(`{"$ref":"#z"},`, 200) + `{"$anchor":"z","enum":[` + strings.Repeat("0,", 100) + `0]}]}`, "more than 10000 parts"},
 		"number of bytes": {`{"properties":{"a":{"multipleOf":1e100000}}}`, "out of range"},
@@ -510,6 +516,19 @@ func TestSchemasThatCannotBeChecked(t *testing.T) {
 	}
 }
 
+// patternsOf gives definitions of different patterns of n steps; 0 is as many letters of any script as a pattern can name.
+func patternsOf(many, n int) string {
+	var all []string
+	for i := range many {
+		p := fmt.Sprintf("%d.{%d}", i, n)
+		if n == 0 {
+			p = fmt.Sprint(i) + strings.Repeat(`\\pL`, 1300)
+		}
+		all = append(all, fmt.Sprintf(`"d%d":{"pattern":"%s"}`, i, p))
+	}
+	return strings.Join(all, ",")
+}
+
 func TestSchemasThatAreTaken(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{
@@ -517,6 +536,8 @@ func TestSchemasThatAreTaken(t *testing.T) {
 		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","additionalProperties":false}`,
 		`{"$schema":"https://json-schema.org/draft/2020-12/schema","$defs":{"a":{"type":"string"}},"properties":{"x":{"$ref":"#/$defs/a"},"y":{"$ref":"#/$defs/a"}}}`,
 		`{"enum":[{"$ref":"#"}],"default":{"$ref":"x"}}`,
+		`{"properties":{"a":{"pattern":"^\\p{L}[\\p{L}\\p{N}_-]{0,99}$"},"b":{"pattern":"^(?:.{1,60}){0,16}$"}}}`,
+		`{"$defs":{` + patternsOf(maxPrograms/1003, 1000) + `}}`,
 	} {
 		if _, err := NewFunction("tools.0", tool(t, "ask", schema)); err != nil {
 			t.Errorf("%s: %v", schema, err)
@@ -588,6 +609,7 @@ func TestInputsThatTakeTooMuchToCheckAreRefused(t *testing.T) {
 		"a pattern that branches": {`{"properties":{"q":{"pattern":"^(?:a?){900}b$"}}}`, text(1 << 20), "too large to be checked"},
 		"names with a pattern":    {`{"patternProperties":{"^(?:a?){900}b$":{}}}`, text(1 << 20), "too large to be checked"},
 		"many values":             {`{"properties":{"q":{"items":{"type":"string","minLength":1}}}}`, `{"q":[` + strings.Repeat("0,", 300_000) + `0]}`, "too large to be checked"},
+		"a text as a pattern":     {`{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"q":{"format":"regex"}}}`, text(maxPattern + 1), "is not valid regex"},
 		"every check fails":       {`{"properties":{"q":{"allOf":[` + strings.Repeat(`{"pattern":"^x"},`, 500) + `{}]}}}`, text(4000), "does not match pattern"},
 	} {
 		f, err := NewFunction("tools.0", tool(t, "ask", tt.schema))

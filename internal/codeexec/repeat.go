@@ -92,8 +92,12 @@ func (k *Parked) had(at key, answers []Answer) bool {
 
 // group is the one of these calls, nil if there is none; the mutex is held.
 func (x *execution) group(answers []Answer) *group {
+	asked := make(map[string]bool, len(answers))
+	for _, a := range answers {
+		asked[a.ID] = true
+	}
 	for _, g := range x.groups {
-		if g.is(answers) {
+		if len(g.uses) == len(answers) && !slices.ContainsFunc(g.uses, func(u ToolUse) bool { return !asked[u.ID] }) {
 			return g
 		}
 	}
@@ -128,7 +132,7 @@ func (k *Parked) bury(x *execution, answers []Answer) {
 		x.mu.Unlock()
 		return
 	}
-	g, size := &group{state: groupAnswered, sums: map[string][sha256.Size]byte{}}, 500
+	g, size := &group{state: groupAnswered, sums: map[string][sha256.Size]byte{}}, 0
 	for _, a := range answers {
 		id := strings.Clone(a.ID)
 		g.uses = append(g.uses, ToolUse{ID: id})
@@ -181,7 +185,7 @@ func (k *Continuation) ran(id string) behind {
 }
 
 func (k *Continuation) note(id string, b behind) {
-	size := 200
+	size := 200 + len(id)
 	if b.result != nil {
 		size += len(b.result.Bytes())
 	}

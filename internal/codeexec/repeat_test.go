@@ -3,6 +3,7 @@ package codeexec
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -135,6 +136,40 @@ func TestUnknownCallsAreRememberedWithinTheBound(t *testing.T) {
 	c.goOn(t, many)
 	if c.Parked.bytes < 1000*500 || len(c.Parked.byUse) != 0 {
 		t.Errorf("%d bytes, %d calls", c.Parked.bytes, len(c.Parked.byUse))
+	}
+	// The ids are the client's as well, and as long as it likes.
+	long := Call{ID: strings.Repeat("x", 1<<20), Name: ToolCell}
+	before := c.Parked.bytes
+	k, err := c.continueIn(c.pad, long, []Answer{{ID: "toolu_a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Parked.bytes - before; got < 1<<20 {
+		t.Errorf("a call with a long id counts as %d bytes", got)
+	}
+	before = c.Parked.bytes
+	k.note(long.ID, behind{})
+	if got := c.Parked.bytes - before; got < 1<<20 {
+		t.Errorf("one behind it counts as %d bytes", got)
+	}
+}
+
+// Fails, after minutes, if each of many calls is looked for by itself.
+func TestManyAnswersAreTakenInLinearTime(t *testing.T) {
+	t.Parallel()
+	c := newCaller(t, asking("one"))
+	many := make([]Answer, 200_000)
+	for i := range many {
+		many[i].ID = strconv.Itoa(i)
+	}
+	for range 2 {
+		if got := ended(t, c.goOn(t, many)); got != string(CodeUnavailable) {
+			t.Errorf("got %q", got)
+		}
+	}
+	many[7].ID = "another"
+	if x := c.Parked.at(key{c.ID(), cellCall.ID}); x.group(many) != nil {
+		t.Error("other calls are taken for these")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"regexp/syntax"
 	"strconv"
 	"strings"
@@ -25,6 +26,11 @@ const (
 	// maxBytes is how many nodes of the schema times bytes of text are looked at, maxSteps the same for the steps of its patterns.
 	maxBytes = 1_000_000_000
 	maxSteps = 30_000_000
+	// maxPattern is how long a pattern may be, in bytes, and maxProgram how many steps it may have; those of one schema may have
+	// maxPrograms together. A step takes a hundred bytes.
+	maxPattern  = 4 << 10
+	maxProgram  = 20_000
+	maxPrograms = 100_000
 	// maxDigits and maxExponent bound a number: it is compared exactly.
 	maxDigits   = 100
 	maxExponent = 400
@@ -95,10 +101,49 @@ func compile(n *claude.Node) (*jsonschema.Schema, error) {
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noFiles{})
+	p := &patterns{known: map[string]*regexp.Regexp{}}
+	c.UseRegexpEngine(p.compile)
 	if err := c.AddResource(name, doc); err != nil {
 		return nil, err
 	}
-	return c.Compile(name)
+	s, err := c.Compile(name)
+	p.known = nil
+	if p.large {
+		return nil, errPattern // what the library says quotes it
+	}
+	return s, err
+}
+
+// patterns compiles the patterns of a schema, each once, within bounds. The library has each compiled several times, those of
+// definitions too that nothing refers to, and, where a schema asks for texts that are patterns, those in an input.
+type patterns struct {
+	known map[string]*regexp.Regexp // nil when the schema has been compiled
+	size  int                       // of the known ones
+	large bool                      // one was refused
+}
+
+func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
+	if re := p.known[text]; re != nil {
+		return re, nil
+	}
+	_, size, err := measure(text)
+	if err != nil {
+		p.large = p.large || p.known != nil
+		return nil, err
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	if p.known == nil {
+		return re, nil
+	}
+	if p.size += size; p.size > maxPrograms {
+		p.large = true
+		return nil, errPattern
+	}
+	p.known[text] = re
+	return re, nil
 }
 
 // complaint is what the library says, on one line.
@@ -266,7 +311,8 @@ func (w *schemaWalk) keyword(holder *claude.Node, name string, v *claude.Node) (
 			return weight{}, errors.New("$id can stand at its top only")
 		}
 	case "pattern":
-		return weight{nodes: 1, steps: steps(v.Str())}, nil
+		steps, _, err := measure(v.Str())
+		return weight{nodes: 1, steps: steps}, err
 	case "patternProperties":
 		return w.patterns(v)
 	case "properties", "dependentSchemas", "dependencies":
@@ -305,25 +351,58 @@ func (w *schemaWalk) patterns(v *claude.Node) (weight, error) {
 		return size, err
 	}
 	for _, m := range v.Members {
-		if size, err = size.add(weight{steps: steps(m.Name)}); err != nil {
+		steps, _, err := measure(m.Name)
+		if err == nil {
+			size, err = size.add(weight{steps: steps})
+		}
+		if err != nil {
 			return weight{}, err
 		}
 	}
 	return size, nil
 }
 
-// steps is the size of the program that a pattern is compiled to, which is what it may cost at each byte. One that does not
-// compile is for compiling the schema to tell.
-func steps(pattern string) int {
+var errPattern = fmt.Errorf("a pattern in it is too large: it may have %d bytes and %d steps, all together %d steps", maxPattern, maxProgram, maxPrograms)
+
+// measure gives the steps of the program that a pattern is compiled to, which is what it may cost at each byte, and about what
+// it takes in memory, in steps. One that does not compile is for compiling the schema to tell.
+func measure(pattern string) (steps, size int, err error) {
+	if len(pattern) > maxPattern {
+		return 0, 0, errPattern
+	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return 0
+		return 0, 0, nil //nolint:nilerr // see above
+	}
+	if size = writtenOut(re); size > maxProgram {
+		return 0, 0, errPattern
 	}
 	prog, err := syntax.Compile(re.Simplify())
 	if err != nil {
-		return 0
+		return 0, 0, nil //nolint:nilerr // see above
 	}
-	return len(prog.Inst)
+	return len(prog.Inst), size, nil
+}
+
+// writtenOut is about how many steps a pattern has when its repetitions are written out, or more than are taken.
+func writtenOut(re *syntax.Regexp) int {
+	size := 1
+	switch re.Op {
+	case syntax.OpLiteral:
+		size = len(re.Rune)
+	case syntax.OpCharClass:
+		size += len(re.Rune) / 16 // it is one step, and may have hundreds of ranges
+	case syntax.OpConcat, syntax.OpRepeat:
+		size = 0
+	default:
+	}
+	for _, sub := range re.Sub {
+		size = min(size+writtenOut(sub), maxProgram+1)
+	}
+	if re.Op == syntax.OpRepeat {
+		size *= max(re.Min, re.Max, 1)
+	}
+	return min(size, maxProgram+1)
 }
 
 // resolve finds what a reference names.

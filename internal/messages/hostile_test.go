@@ -23,6 +23,21 @@ func TestInlineFilesCountAsOftenAsTheyStand(t *testing.T) {
 	}
 }
 
+// Fails, after minutes, if the code that made each of many calls is looked for by itself.
+func TestManyCallsOfCodeAreReadInLinearTime(t *testing.T) {
+	t.Parallel()
+	var calls strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&calls, `{"type":"tool_use","id":"%d","name":"x","input":{},"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_a"}},`, i)
+	}
+	source := `{"type":"server_tool_use","id":"srvtoolu_a","name":"code_execution","input":{"code":"x"}}`
+	w := newBench(t).post(t, body("", `[{"role":"user","content":"go"},{"role":"assistant","content":[`+calls.String()+source+`]},{"role":"user","content":"on"}]`))
+	code, e := fault(t, w)
+	if code != http.StatusBadRequest || !strings.Contains(e.Get("message").Str(), "without `tool_result` blocks") {
+		t.Errorf("%d %.200s", code, e.Text())
+	}
+}
+
 // One result of many calls would be shown to the model as often.
 func TestCallsOfOneIDAreRefused(t *testing.T) {
 	t.Parallel()

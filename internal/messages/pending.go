@@ -22,14 +22,18 @@ type pending struct {
 // ones in older messages need no check: history.go leaves them out.
 func findPending(messages []*claude.Node, at int, results map[string]*claude.Node) (pending, error) {
 	p := pending{at: at, uses: map[string]bool{}}
+	var calls map[string]int
 	for j, b := range claude.Blocks(messages[at]) {
 		if !isProgrammatic(b) {
 			continue
 		}
+		if calls == nil {
+			calls = findCalls(messages[:at+1])
+		}
 		source, id := b.At("caller", "tool_id").Str(), b.Get("id").Str()
-		from := findCall(messages[:at+1], source)
+		from, found := calls[source]
 		switch {
-		case from < 0:
+		case !found:
 			return p, wire.Invalid("messages.%d.content.%d.caller.tool_id: source tool `%s` not found for tool use block `%s`.", at, j, source, id)
 		case results[source] != nil:
 			continue
@@ -42,16 +46,17 @@ func findPending(messages []*claude.Node, at int, results map[string]*claude.Nod
 	return p, nil
 }
 
-// findCall is the index of the message with a call of ours, -1 when there is none.
-func findCall(messages []*claude.Node, id string) int {
+// findCalls gives the index of the message of each call of ours. Looking for each by itself would take quadratic time.
+func findCalls(messages []*claude.Node) map[string]int {
+	calls := map[string]int{}
 	for i, m := range messages {
 		for _, b := range claude.Blocks(m) {
-			if isServerCall(b) && b.Get("id").Str() == id {
-				return i
+			if isServerCall(b) {
+				calls[b.Get("id").Str()] = i
 			}
 		}
 	}
-	return -1
+	return calls
 }
 
 // resume takes the answers to pending calls out of the last message.
