@@ -179,51 +179,6 @@ func (s *Service) inLease(ctx context.Context, caller tenant.Caller, id ID, dura
 	return goneError(sb, err)
 }
 
-// Codes of a call whose sandbox ended under it. The container goes on: its files are kept, the next use starts anew.
-const (
-	CodeOutOfMemory = "sandbox_out_of_memory"
-	CodeTimeout     = "sandbox_timeout"
-	CodeDiskFull    = "sandbox_disk_full"
-	CodeCrashed     = "sandbox_crashed"
-	CodeStopped     = "sandbox_stopped"
-)
-
-// CodeNotStarted says that the sandbox ended before it was there, so nothing has run.
-const CodeNotStarted = "sandbox_not_started"
-
-// GoneError says in words which of its possible ends a sandbox came to. Other errors pass unchanged.
-func GoneError(reason sandbox.ExitReason, err error) error {
-	if err == nil || !errors.Is(err, sandbox.ErrGone) {
-		return err
-	}
-	const kept = " Files in the container are kept; the next call starts a new sandbox, without the processes of the old one."
-	e := wire.Internal(err)
-	switch reason {
-	case sandbox.ExitOOM:
-		e.Code, e.Message = CodeOutOfMemory, "The sandbox ran out of memory and was ended."+kept
-	case sandbox.ExitTimeout:
-		e.Code, e.Message = CodeTimeout, "The command passed its time limit and could not be ended, so its sandbox was."+kept
-	case sandbox.ExitDisk:
-		e.Code = CodeDiskFull
-		e.Message = "The server's disk is full, and the sandbox was ended because it went on writing. What it wrote last may be lost." + kept
-	case sandbox.ExitProtocol:
-		e.Code, e.Message = CodeCrashed, "The sandbox broke its protocol and was ended."+kept
-	case sandbox.ExitDestroyed:
-		e.Code, e.Message = CodeStopped, "The sandbox was stopped by the server or because its container was deleted."
-	case sandbox.ExitNone, sandbox.ExitCrash:
-		e.Code, e.Message = CodeCrashed, "The sandbox crashed or was killed from outside."+kept
-	}
-	e.NoRetry = true // whether the command had an effect is unknown
-	return e
-}
-
-func goneError(sb *sandbox.Sandbox, err error) error {
-	if err == nil || !errors.Is(err, sandbox.ErrGone) {
-		return err
-	}
-	return GoneError(sb.ExitReason(), err)
-}
-
 // fileError translates what the guest says about a path into an answer about that path.
 func (s *Service) fileError(p string, err error) error {
 	var e *wire.Error

@@ -360,32 +360,6 @@ func (l *Lease) lost(ctx context.Context) error {
 	return lostError(l.c.ID)
 }
 
-// capacity answers with 529, which clients retry, what the host could not do at the moment; other errors pass.
-func capacity(err error) error {
-	var e *wire.Error
-	switch {
-	case errors.Is(err, sandbox.ErrCapacity):
-		e = wire.Overloaded(5*time.Second, "There is no room for another sandbox on this server at the moment.")
-	case errors.Is(err, sandbox.ErrCutOff):
-		e = wire.Overloaded(5*time.Second, "The sandbox was ended from outside while it was started, twice. Nothing of the request "+
-			"has run; send it again.").WithCode(CodeNotStarted)
-	default:
-		return err
-	}
-	e.Err = err
-	return e
-}
-
-// Why a sandbox was ended.
-const (
-	whyDied     = "died"
-	whyIdle     = "idle"
-	whyRoom     = "room" // for somebody else's
-	whyExpired  = "expired"
-	whyDeleted  = "deleted"
-	whyShutdown = "shutdown"
-)
-
 // endSandbox destroys the sandbox of a container whose turn the caller holds; the container stays. Unless the sandbox
 // died and a successor is about to start, the workspace is detached too.
 func (s *Service) endSandbox(ctx context.Context, v *live, why string) error {
@@ -439,14 +413,6 @@ func (s *Service) detach(ctx context.Context, v *live, end func(context.Context)
 	v.ws = nil
 	v.mu.Unlock()
 	return s.seal(v.id)
-}
-
-// endError is what a turn is told that dropLive ends.
-func endError(why string) error {
-	if why == whyShutdown {
-		return wire.Overloaded(5*time.Second, "The server is shutting down; send the request again.")
-	}
-	return wire.NotFound()
 }
 
 // dropLive destroys the sandbox of a container whether or not a turn runs; later starts are refused.
