@@ -35,11 +35,13 @@
 // Close has a few that keep variables, and waits for them. A cell that may be parked has one until it ends, and one for a turn of
 // its own when its time is over.
 //
-// Files: container.go types and pure rules; service.go create, get, list, delete; lease.go the exclusive turn;
-// live.go the sandboxes behind containers; filling.go what a full disk does to them; claim.go where a new one comes from, the pool or the driver; sync.go what makes a
-// turn durable; inputs.go files in; export.go files out;
-// parked.go cells that outlive their turn; exec.go the direct door; fork.go copies; expiry.go the background loop; pack.go workspaces that wait as blobs; snapshot.go
-// variables that outlive a sandbox;
-// execution.go what each call used; share.go how many work at once; room.go who is ended when memory does not carry another (internal/admission);
-// recover.go what a start does with the rows of the run before; http.go; store.go, store_pack.go, store_execution.go.
+// Files:
+//   - container.go types and pure rules; service.go create, get, list, delete; fork.go copies; recover.go what a start does with
+//     the rows of the run before
+//   - lease.go the exclusive turn; inputs.go files in; export.go files out; sync.go what makes a turn durable
+//   - live.go the sandboxes behind containers; claim.go where a new one comes from, the pool or the driver; gone.go what is said
+//     of one that ended; snapshot.go variables that outlive it; parked.go cells that outlive their turn
+//   - loops.go the background; idle.go rest; expiry.go the end; pack.go workspaces that wait as blobs; filling.go a full disk
+//   - share.go how many work at once; room.go who is ended when memory does not carry another (internal/admission)
+//   - execution.go what each call used; exec.go the direct door; http.go; store.go, store_pack.go, store_execution.go
 package container

@@ -67,9 +67,7 @@ func (s *Service) retryDelete(ctx context.Context, id ID) error {
 
 // cutOffBefore says whether a turn that was told to end is still at work.
 func (s *Service) cutOffBefore(id ID) bool {
-	s.mu.Lock()
-	v := s.lives[id]
-	s.mu.Unlock()
+	v := s.known(id)
 	if v == nil {
 		return false
 	}
@@ -85,16 +83,12 @@ func (s *Service) expire(ctx context.Context, id ID, mark func() (bool, error)) 
 		return nil // left behind by an earlier pass
 	}
 	defer done()
-	s.mu.Lock()
-	v := s.lives[id]
-	s.mu.Unlock()
+	v := s.known(id)
 	if v != nil {
-		select {
-		case v.turn <- struct{}{}:
-		default:
+		if !v.try() {
 			return nil // in use: its end moves the expiry
 		}
-		defer func() { <-v.turn }()
+		defer v.put()
 	}
 	if mark != nil {
 		if gone, err := mark(); err != nil || !gone {

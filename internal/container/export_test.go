@@ -55,9 +55,7 @@ func (s *Service) SyncWith(f func(context.Context, *sandbox.Workspace) error) { 
 
 // OweUnnoted leaves a word for the next use of a container that its row does not have.
 func (s *Service) OweUnnoted(id ID, err error) {
-	s.mu.Lock()
-	v := s.lives[id]
-	s.mu.Unlock()
+	v := s.known(id)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.unsaved = owed{err: err}
@@ -74,10 +72,8 @@ var OutcomeOf = outcomeOf
 
 // Frozen reports whether the sandbox of a container stands still. The container must have no turn.
 func (s *Service) Frozen(id ID) bool {
-	s.mu.Lock()
-	v := s.lives[id]
-	s.mu.Unlock()
+	v := s.known(id)
 	v.turn <- struct{}{}
-	defer func() { <-v.turn }()
+	defer v.put()
 	return v.frozen
 }

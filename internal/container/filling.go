@@ -31,7 +31,7 @@ func (s *Service) SweepFilling(ctx context.Context) {
 	}
 	some(closers, s.snapshot(), func(v *live) {
 		sb := v.sandbox()
-		if sb == nil || ended(sb) {
+		if sb == nil || sb.Ended() {
 			return
 		}
 		if !full {

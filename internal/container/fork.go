@@ -107,7 +107,7 @@ func (l *Lease) copyPacked(ctx context.Context, id ID) error {
 func (l *Lease) standStill(ctx context.Context) (goOn func(), err error) {
 	s, v := l.s, l.live
 	goOn = func() {}
-	if sb := v.sandbox(); sb != nil && !ended(sb) {
+	if sb := v.sandbox(); sb != nil && !sb.Ended() {
 		if goOn, err = v.halt(ctx, sb); err != nil {
 			return nil, err
 		}
@@ -132,10 +132,10 @@ func (v *live) halt(ctx context.Context, sb *sandbox.Sandbox) (goOn func(), err 
 		}
 		v.frozen = false
 	}
-	if err := sb.Sync(limited); err != nil && !ended(sb) {
+	if err := sb.Sync(limited); err != nil && !sb.Ended() {
 		return nil, err
 	}
-	if err := v.freeze(ctx, sb); err != nil && !ended(sb) {
+	if err := v.freeze(ctx, sb); err != nil && !sb.Ended() {
 		return nil, err
 	}
 	if was {
@@ -146,13 +146,4 @@ func (v *live) halt(ctx context.Context, sb *sandbox.Sandbox) (goOn func(), err 
 		defer cancel()
 		v.frozen = sb.Thaw(undo) != nil // then the next use tries, and says what is wrong
 	}, nil
-}
-
-func ended(sb *sandbox.Sandbox) bool {
-	select {
-	case <-sb.Done():
-		return true
-	default:
-		return false
-	}
 }

@@ -14,13 +14,11 @@ import (
 // calls it; tests call it with a clock of their own.
 func (s *Service) SweepIdle(ctx context.Context) {
 	some(sweepers, s.snapshot(), func(v *live) {
-		select {
-		case v.turn <- struct{}{}:
-		default:
+		if !v.try() {
 			return // a turn runs
 		}
 		err := s.apart(v.id, func() error {
-			defer func() { <-v.turn }()
+			defer v.put()
 			return s.sweepOne(ctx, v)
 		})
 		if err != nil {
@@ -50,16 +48,14 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 	if sb == nil {
 		return nil
 	}
-	select {
-	case <-sb.Done():
+	if sb.Ended() {
 		return s.endSandbox(ctx, v, whyDied)
-	default:
 	}
 	freeze := cmp.Or(s.IdleFreeze, 30*time.Second)
 	if v.frozen || v.noFreeze || freeze < 0 || idle < freeze {
 		return nil
 	}
-	if err := v.freeze(ctx, sb); err != nil && !ended(sb) { // by a deletion, for one; the next pass sees to it
+	if err := v.freeze(ctx, sb); err != nil && !sb.Ended() { // by a deletion, for one; the next pass sees to it
 		return err
 	}
 	return nil

@@ -71,14 +71,7 @@ const endless = time.Duration(math.MaxInt64)
 // takeTurn waits for the exclusive use of a container.
 func (s *Service) takeTurn(ctx context.Context, id ID, busyWait time.Duration) (*live, error) {
 	s.mu.Lock()
-	if s.lives == nil {
-		s.lives = make(map[ID]*live)
-	}
-	v := s.lives[id]
-	if v == nil {
-		v = newLive(id, s.now())
-		s.lives[id] = v
-	}
+	v := s.entry(id)
 	v.waiting++
 	s.mu.Unlock()
 	defer func() {
@@ -87,10 +80,8 @@ func (s *Service) takeTurn(ctx context.Context, id ID, busyWait time.Duration) (
 		s.mu.Unlock()
 	}()
 
-	select {
-	case v.turn <- struct{}{}:
+	if v.try() {
 		return v, nil
-	default:
 	}
 	s.want(v)
 	timer := time.NewTimer(busyWait)
@@ -117,9 +108,44 @@ func (s *Service) want(v *live) {
 	}
 }
 
+// giveTurn ends a turn that used the container: its rest begins anew.
 func (s *Service) giveTurn(v *live) {
 	v.idleSince, v.noFreeze = s.now(), false
-	<-v.turn
+	v.put()
+}
+
+// try takes the turn if it is free.
+func (v *live) try() bool {
+	select {
+	case v.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// put gives the turn back without counting as a use, as whoever works on a container that rests does.
+func (v *live) put() { <-v.turn }
+
+// entry looks an entry up, or makes it; Service.mu is held.
+func (s *Service) entry(id ID) *live {
+	v := s.lives[id]
+	if v != nil {
+		return v
+	}
+	if s.lives == nil {
+		s.lives = make(map[ID]*live)
+	}
+	v = newLive(id, s.now())
+	s.lives[id] = v
+	return v
+}
+
+// known looks an entry up; nil if there is none.
+func (s *Service) known(id ID) *live {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lives[id]
 }
 
 // busy reports whether a turn runs in the container at this moment.
@@ -178,12 +204,7 @@ func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 		l.share, v.share = taken, nil
 	}
 	if sb := v.sandbox(); sb != nil {
-		select {
-		case <-sb.Done():
-			if err := s.endSandbox(ctx, v, whyDied); err != nil {
-				return nil, err
-			}
-		default:
+		if !sb.Ended() {
 			if !v.frozen {
 				return sb, nil
 			}
@@ -197,9 +218,9 @@ func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 			}
 			// It will not run again, whether the host or what is inside keeps it from that: another takes its place.
 			s.log().WarnContext(ctx, "sandbox cannot be thawed", "container_id", v.id, "error", err)
-			if err := s.endSandbox(ctx, v, whyDied); err != nil {
-				return nil, err
-			}
+		}
+		if err := s.endSandbox(ctx, v, whyDied); err != nil {
+			return nil, err
 		}
 	}
 	sb, continued, err := l.start(ctx)
@@ -417,9 +438,7 @@ func (s *Service) detach(ctx context.Context, v *live, end func(context.Context)
 
 // dropLive destroys the sandbox of a container whether or not a turn runs; later starts are refused.
 func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
-	s.mu.Lock()
-	v := s.lives[id]
-	s.mu.Unlock()
+	v := s.known(id)
 	if v == nil {
 		return nil
 	}
@@ -444,7 +463,7 @@ func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
 	case <-timer.C:
 		return errors.New("the running turn did not end")
 	}
-	defer func() { <-v.turn }()
+	defer v.put()
 	if err := s.endSandbox(ctx, v, why); err != nil {
 		return err
 	}

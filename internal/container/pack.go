@@ -235,21 +235,12 @@ func movedError() error {
 func (s *Service) tryTurn(id ID, wanted func()) *live {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := s.lives[id]
-	if v == nil {
-		v = newLive(id, s.now())
-		if s.lives == nil {
-			s.lives = make(map[ID]*live)
-		}
-		s.lives[id] = v
-	}
-	select {
-	case v.turn <- struct{}{}:
-		v.wanted = wanted
-		return v
-	default:
+	v := s.entry(id)
+	if !v.try() {
 		return nil
 	}
+	v.wanted = wanted
+	return v
 }
 
 // endTry gives the turn of background work back.
@@ -260,7 +251,7 @@ func (s *Service) endTry(v *live) {
 	if v.sandbox() == nil && v.ws == nil {
 		s.forget(v)
 	}
-	<-v.turn
+	v.put()
 }
 
 // dropPack removes the blob of a container that has ended.

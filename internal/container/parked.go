@@ -244,7 +244,7 @@ func (s *Service) freezeParked(ctx context.Context, v *live, r *Run, idle time.D
 	if s.IdleFreeze < 0 || s.ParkedRuns || v.frozen || v.noFreeze || idle < parkedGrace || sb == nil || sb != r.sb || r.busy() {
 		return nil
 	}
-	if err := v.suspend(ctx, sb); err != nil && !ended(sb) {
+	if err := v.suspend(ctx, sb); err != nil && !sb.Ended() {
 		return fmt.Errorf("freeze parked sandbox: %w", err)
 	}
 	return nil
@@ -274,7 +274,7 @@ func (v *live) unpark(r *Run) {
 
 // thaw lets a sandbox run, if it is still there.
 func (v *live) thaw(ctx context.Context, sb *sandbox.Sandbox) error {
-	if v.sandbox() != sb || ended(sb) {
+	if v.sandbox() != sb || sb.Ended() {
 		return fmt.Errorf("sandbox of container %s: %w", v.id, sandbox.ErrGone)
 	}
 	if !v.frozen {
@@ -329,14 +329,12 @@ func (s *Service) SweepParked(ctx context.Context) {
 		if v.dueRun(s.now()) == nil {
 			continue
 		}
-		select {
-		case v.turn <- struct{}{}:
-		default:
+		if !v.try() {
 			continue // a turn runs
 		}
 		r := v.dueRun(s.now())
 		if r == nil {
-			<-v.turn
+			v.put()
 			continue
 		}
 		s.work.Go(func() { s.due(context.WithoutCancel(ctx), v, r) })
@@ -348,7 +346,7 @@ func (s *Service) due(ctx context.Context, v *live, r *Run) {
 	c, err := find(ctx, s.DB, v.id)
 	if err != nil {
 		s.log().ErrorContext(ctx, "go on with a parked run", "container_id", v.id, "error", err)
-		<-v.turn // the next pass tries again
+		v.put() // the next pass tries again
 		return
 	}
 	r.mu.Lock()
@@ -374,12 +372,10 @@ func (s *Service) endAllParked(ctx context.Context) {
 		if v.run() == nil {
 			return
 		}
-		select {
-		case v.turn <- struct{}{}:
-		default:
+		if !v.try() {
 			return // dropLive ends it
 		}
-		defer func() { <-v.turn }()
+		defer v.put()
 		if err := v.endParked(ctx, endError(whyShutdown)); err != nil {
 			s.log().WarnContext(ctx, "end parked run", "container_id", v.id, "error", err)
 		}

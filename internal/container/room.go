@@ -118,12 +118,10 @@ func (e evictable) Evict(ctx context.Context) bool {
 
 // evictOne ends one sandbox, if it is still as it was found to be.
 func (s *Service) evictOne(ctx context.Context, v *live, still func() bool) (gone bool) {
-	select {
-	case v.turn <- struct{}{}:
-	default:
+	if !v.try() {
 		return false // used since
 	}
-	defer func() { <-v.turn }()
+	defer v.put()
 	if v.sandbox() == nil || !still() {
 		return false
 	}
@@ -190,16 +188,14 @@ func (s *Service) waiting(ctx context.Context) []*live {
 		use := max(v.memory(now, measure(ctx, sb)), cmp.Or(s.Admission.Share, admission.DefaultShare))
 		apps[c.owner.app] += use
 		users[c.owner] += use
-		select {
-		case v.turn <- struct{}{}:
-		default:
+		if !v.try() {
 			continue
 		}
 		if r := v.missable(); r != nil && !s.now().Before(v.noEvict) {
 			c.since = r.parkedSince()
 			all = append(all, c)
 		}
-		<-v.turn
+		v.put()
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(apps[b.owner.app], apps[a.owner.app]), cmp.Compare(a.owner.app, b.owner.app),
@@ -222,15 +218,13 @@ func (s *Service) idle() []*live {
 	}
 	var all []candidate
 	for _, v := range s.snapshot() {
-		select {
-		case v.turn <- struct{}{}:
-		default:
+		if !v.try() {
 			continue
 		}
 		if v.sandbox() != nil && v.run() == nil && !s.now().Before(v.noEvict) {
 			all = append(all, candidate{v, v.frozen, v.idleSince})
 		}
-		<-v.turn
+		v.put()
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
 		if a.frozen != b.frozen {

@@ -43,7 +43,7 @@ func (s *Service) keeps() bool {
 // keep makes a snapshot of a sandbox that is about to be destroyed, if it holds variables that somebody may come back for;
 // the sandbox has ended then. That it fails costs the variables and nothing else.
 func (s *Service) keep(ctx context.Context, v *live, sb *sandbox.Sandbox, why string, limit time.Duration) {
-	if !v.held || !s.keeps() || ended(sb) || why != whyIdle && why != whyRoom && why != whyShutdown {
+	if !v.held || !s.keeps() || sb.Ended() || why != whyIdle && why != whyRoom && why != whyShutdown {
 		return
 	}
 	began := time.Now()
@@ -155,12 +155,10 @@ func (s *Service) keepAll(ctx context.Context) {
 }
 
 func (s *Service) keepOne(ctx context.Context, v *live) {
-	select {
-	case v.turn <- struct{}{}:
-	default:
+	if !v.try() {
 		return // used since
 	}
-	defer func() { <-v.turn }()
+	defer v.put()
 	if !v.held {
 		return
 	}

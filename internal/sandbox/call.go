@@ -89,6 +89,16 @@ func (s *Sandbox) Done() <-chan struct{} {
 	return done
 }
 
+// Ended reports whether the sandbox has ended.
+func (s *Sandbox) Ended() bool {
+	select {
+	case <-s.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // ExitReason says why the sandbox ended; ExitNone while it lives.
 func (s *Sandbox) ExitReason() ExitReason {
 	done, oom := s.inst.Exited()
