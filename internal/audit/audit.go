@@ -198,7 +198,9 @@ func (l *Log) Flush(ctx context.Context) error {
 // Query narrows a list; "" and the zero time are everything.
 type Query struct {
 	AppID, User, Event string
-	Since              time.Time
+	// RequestID finds an event by its request; of those that were counted together, by the first.
+	RequestID string
+	Since     time.Time
 	// Limit is how many entries at most.
 	Limit int
 	// Page is the cursor of a list before.
@@ -207,13 +209,13 @@ type Query struct {
 
 // filter is what a page of a list is good for.
 func (q Query) filter() string {
-	return fmt.Sprintf("audit %q %q %q %d", q.AppID, q.User, q.Event, q.Since.UnixMicro())
+	return fmt.Sprintf("audit %q %q %q %q %d", q.AppID, q.User, q.Event, q.RequestID, q.Since.UnixMicro())
 }
 
 // List gives entries, newest first, and the cursor of the next page or "". What was written within the last second is
 // among them.
 func (l *Log) List(ctx context.Context, q Query) ([]Entry, string, error) {
-	for _, v := range []string{q.AppID, q.User, q.Event} {
+	for _, v := range []string{q.AppID, q.User, q.Event, q.RequestID} {
 		if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
 			return nil, "", nil // nothing is stored under such a text
 		}

@@ -85,6 +85,11 @@ func TestEntriesAreKeptAndFound(t *testing.T) {
 				t.Errorf("%+v: %d entries, want %d", q, len(got), want)
 			}
 		}
+		for request, want := range map[string]int{"req_1": 5, "req_2": 1, "req_3": 0} {
+			if got := x.list(audit.Query{RequestID: request}); len(got) != want {
+				t.Errorf("%s: %d entries, want %d", request, len(got), want)
+			}
+		}
 		var seen []string
 		for page := ""; ; {
 			part, next, err := x.List(t.Context(), audit.Query{Limit: 2, Page: page})

@@ -57,7 +57,7 @@ func putEntries(ctx context.Context, tx db.Tx, batch []Entry) error {
 func selectEntries(ctx context.Context, q db.IDB, f Query, after *position, limit int) ([]Entry, error) {
 	var rows []*entryRow
 	sel := q.NewSelect().Model(&rows).Order("au.at DESC", "au.id DESC").Limit(int64(limit))
-	for column, value := range map[string]string{"app_id": f.AppID, "user_id": f.User, "event": f.Event} {
+	for column, value := range map[string]string{"app_id": f.AppID, "user_id": f.User, "event": f.Event, "request_id": f.RequestID} {
 		if value != "" {
 			sel = sel.Where("au.? = ?", bun.Ident(column), value)
 		}

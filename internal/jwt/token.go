@@ -41,6 +41,9 @@ type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
+// Expired is the refusal of a token whose signature verified and whose time is over.
+const Expired Refusal = "expired"
+
 // Token is one taken apart, of which nothing is believed before a Verifier has checked it.
 type Token struct {
 	// KID is the name of the key in the header; "" where there is none, or where it is empty.
@@ -243,7 +246,7 @@ func readTime(m map[string]json.RawMessage, name string) (*int64, error) {
 // checkTimes holds the claims against the clock.
 func (c *Claims) checkTimes(now time.Time) error {
 	if !now.Before(time.Unix(c.Expires, 0).Add(ClockTolerance)) {
-		return Refusal("expired")
+		return Expired
 	}
 	ahead := now.Add(ClockTolerance)
 	if c.NotBefore != nil && time.Unix(*c.NotBefore, 0).After(ahead) {

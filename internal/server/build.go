@@ -314,7 +314,9 @@ func (s *Sandbox) limits() sandbox.Limits {
 }
 
 // Reserve is what sandboxes leave to the machine, in bytes, of so many bytes of memory.
-func (s *Sandbox) Reserve(total int64) int64 { return cmp.Or(s.MemoryReserve, admission.ReserveFor(total)) }
+func (s *Sandbox) Reserve(total int64) int64 {
+	return cmp.Or(s.MemoryReserve, admission.ReserveFor(total))
+}
 
 // admission lets sandboxes start as memory allows.
 func (s *Sandbox) admission(host sandbox.Host, caps sandbox.Capabilities) (*admission.Queue, error) {

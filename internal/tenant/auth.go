@@ -224,7 +224,7 @@ type verified struct {
 	ownKID string
 }
 
-// verify checks everything about a token that needs no app.
+// verify checks everything about a token that needs no app. Beside jwt.Expired it gives whose a token of ours was.
 func (s *Service) verify(ctx context.Context, compact string) (verified, error) {
 	t, err := jwt.Parse(compact)
 	if err != nil {
@@ -238,8 +238,9 @@ func (s *Service) verify(ctx context.Context, compact string) (verified, error) 
 	if v == nil {
 		return verified{}, refusal("unknown issuer")
 	}
-	if err := v.Check(ctx, t, s.now()); err != nil {
-		return verified{}, err
+	checked := v.Check(ctx, t, s.now())
+	if checked != nil && (v.ID != jwt.OwnIssuer || !errors.Is(checked, jwt.Expired)) {
+		return verified{}, checked
 	}
 	out := verified{Claims: t.Claims, origin: v.ID, binds: v.BindsApps || v.ID == jwt.OwnIssuer, tokenID: tokenID(v.ID, t)}
 	if v.ID == jwt.OwnIssuer {
@@ -253,7 +254,7 @@ func (s *Service) verify(ctx context.Context, compact string) (verified, error) 
 		}
 		out.origin = t.Claims.Origin
 	}
-	return out, nil
+	return out, checked
 }
 
 // tokenID names a token among the revoked ones: its jti, or a hash of what is signed. The signature is no part of it, as
@@ -270,7 +271,9 @@ func (s *Service) byToken(r *http.Request, want Kind, compact string) (Caller, e
 	ctx := r.Context()
 	v, err := s.verify(ctx, compact)
 	if why, ok := errors.AsType[refusal](err); ok {
-		return Caller{}, deniedToken(string(why))
+		d := deniedToken(string(why))
+		s.attribute(r, want, d, v)
+		return Caller{}, d
 	}
 	if err != nil {
 		return Caller{}, err
@@ -287,6 +290,37 @@ func (s *Service) byToken(r *http.Request, want Kind, compact string) (Caller, e
 		return s.stand(r, v, pair{}, 0)
 	}
 	return Caller{}, &denial{wire.Forbidden("This takes no user's token."), eventAccess, "a token where a key is taken", "", ""}
+}
+
+// attribute says in a refusal whose it is, as far as that is proven: by the identity of an app beside a token, or by our signature
+// under a token that has expired since; v is empty of every other. What a token or a header only claims counts for nothing, or
+// anybody could write into an app's audit.
+func (s *Service) attribute(r *http.Request, want Kind, d *denial, v verified) {
+	ctx := r.Context()
+	if want&KindGateway != 0 {
+		if p, err := identityPair(r.Header); err == nil && p.complete {
+			if gen, err := s.checkIdentity(p); err == nil {
+				d.appID = s.provenApp(ctx, p, gen)
+			}
+		}
+	}
+	if v.ownKID == "" || (d.appID != "" && d.appID != v.AppID) {
+		return
+	}
+	// The key that signed must count still: one that was ended may have leaked.
+	st, err := selectStanding(ctx, s.DB, question{appID: v.AppID, verified: v, now: s.now().UnixMicro()})
+	if err == nil && st.AppID != nil && st.Signing > 0 {
+		d.appID, d.user = *st.AppID, v.origin+"/"+v.Subject
+	}
+}
+
+// provenApp is the app of an identity that verified, "" where the app or the generation is gone.
+func (s *Service) provenApp(ctx context.Context, p pair, gen int64) string {
+	st, err := selectStanding(ctx, s.DB, question{appID: p.appID, gen: gen, now: s.now().UnixMicro()})
+	if err != nil || (gen > 0 && st.Generations == 0) {
+		return ""
+	}
+	return text(st.AppID)
 }
 
 // onGateway joins the two proofs of a request there.
@@ -309,7 +343,9 @@ func (s *Service) onGateway(r *http.Request, v verified) (Caller, error) {
 		return Caller{}, deniedIdentity(string(why))
 	}
 	if v.AppID != "" && v.AppID != p.appID {
-		return Caller{}, deniedToken("token is bound to another app")
+		d := deniedToken("token is bound to another app")
+		d.appID = s.provenApp(r.Context(), p, gen)
+		return Caller{}, d
 	}
 	c, err := s.stand(r, v, p, gen)
 	c.Gateway = true

@@ -3,6 +3,7 @@ package tenant
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
@@ -26,6 +27,9 @@ func (s *Service) auditDenial(r *http.Request, d *denial) {
 // audited keeps a refusal and gives the error that is answered.
 func (s *Service) audited(r *http.Request, c Caller, err error) error {
 	if d, ok := errors.AsType[*denial](err); ok {
+		if d.appID == "" && c.AppProven {
+			d.appID, d.user = c.AppID, c.who() // a token in the body, of a caller who is known
+		}
 		s.auditDenial(r, d)
 		return d.answer
 	}
@@ -324,7 +328,7 @@ func auditShape(e audit.Entry) auditJSON {
 	}
 }
 
-// ServeAudit answers GET /airlock/v1/audit?app=&user=&event=&since=: everything for an admin, for an API key what concerns
+// ServeAudit answers GET /airlock/v1/audit?app=&user=&event=&request=&since=: everything for an admin, for an API key what concerns
 // its app.
 func (s *Service) ServeAudit(w http.ResponseWriter, r *http.Request, c Caller) error {
 	limit, page, err := listParams(r)
@@ -333,8 +337,11 @@ func (s *Service) ServeAudit(w http.ResponseWriter, r *http.Request, c Caller) e
 	}
 	q := audit.Query{Limit: limit, Page: page}
 	app, since := "", ""
-	if err := queryTexts(r, map[string]*string{"app": &app, "user": &q.User, "event": &q.Event, "since": &since}); err != nil {
+	if err := queryTexts(r, map[string]*string{"app": &app, "user": &q.User, "event": &q.Event, "request": &q.RequestID, "since": &since}); err != nil {
 		return err
+	}
+	if q.RequestID != "" && !strings.HasPrefix(q.RequestID, "req_") {
+		return wire.Invalid("request: expected the id of a request, as answers have it: req_….")
 	}
 	if since != "" {
 		if q.Since, err = time.Parse(time.RFC3339Nano, since); err != nil {

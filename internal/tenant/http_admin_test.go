@@ -7,11 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
 	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/jwt/jwttest"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
 // get serves a list as GET with a query.
@@ -61,11 +63,89 @@ func TestAnAppReadsItsOwnAuditOnly(t *testing.T) {
 		}
 		_, err := x.get(x.s.ServeAudit, want, auditor, "since", "yesterday")
 		wantStatus(t, err, http.StatusBadRequest, "since: ")
+		_, err = x.get(x.s.ServeAudit, want, auditor, "request", "abc")
+		wantStatus(t, err, http.StatusBadRequest, "request: ")
+		x.s.Audit.Write(wire.WithRequestID(t.Context(), "req_1"), audit.Event{AppID: a.ID, Event: "e", Detail: "by request"})
+		if got, err := x.get(x.s.ServeAudit, want, key, "request", "req_1"); err != nil || len(got) != 1 {
+			t.Errorf("%v, %v", got, err)
+		}
 		_, err = x.get(x.s.ServeAudit, want, auditor, "app", "a", "app", "b")
 		wantStatus(t, err, http.StatusBadRequest, "app: ")
 		// Whoever proved no app would see all of them.
 		r := httptest.NewRequest("GET", "/", nil)
 		wantStatus(t, x.s.ServeAudit(httptest.NewRecorder(), r, tenant.Caller{UserID: "idp/u"}), http.StatusNotFound, "")
+	})
+}
+
+func TestARefusedTokenIsAuditedForWhomItIsProven(t *testing.T) {
+	run(t, func(t *testing.T, x *fixture) {
+		x.issuers()
+		x.s.Audit = &audit.Log{DB: x.s.DB, Now: x.clock, CursorKey: x.s.CursorKey}
+		a, b := x.app("a"), x.app("b")
+		proven := func(app *tenant.App, token string) []string { return x.proven(app, token) }
+		claimed := func(token string) []string {
+			return []string{tenant.TokenHeader, token, tenant.AppHeader, a.ID, tenant.IdentityHeader, "v1." + strings.Repeat("0", 64)}
+		}
+		ended := x.mint(tenant.NewToken{App: "a", User: "u", TTL: tenant.MinTokenTTL}).Text
+		alone := []string{tenant.TokenHeader, ended}
+		stranger := x.mint(tenant.NewToken{App: "b", User: "u", TTL: tenant.MinTokenTTL}).Text
+		head, rest, _ := strings.Cut(ended, ".")
+		payload, sig, _ := strings.Cut(rest, ".")
+		forged := head + "." + payload + "." + sig[1:] + "A"
+		rotated := x.proven(a, x.token("exp", 1))
+		if _, _, err := x.s.RotateIdentity(t.Context(), "a", 0); err != nil {
+			t.Fatal(err)
+		}
+		x.advance(time.Minute)
+		for name, tt := range map[string]struct {
+			want      tenant.Kind
+			headers   []string
+			app, user string
+		}{
+			"foreign, expired":              {tenant.KindGateway, proven(a, x.token("exp", 1)), a.ID, ""},
+			"garbage":                       {tenant.KindGateway, proven(a, "a.b.c"), a.ID, ""},
+			"unknown issuer":                {tenant.KindGateway, proven(a, x.token("iss", "https://x.example")), a.ID, ""},
+			"bound to another":              {tenant.KindGateway, proven(a, x.mint(tenant.NewToken{App: "b", User: "u"}).Text), a.ID, ""},
+			"ours, expired":                 {tenant.KindGateway, alone, a.ID, "airlock/u"},
+			"ours, expired, on /v1":         {tenant.KindUser, alone, a.ID, "airlock/u"},
+			"ours of another, expired":      {tenant.KindGateway, proven(a, stranger), a.ID, ""},
+			"ours, expired, false identity": {tenant.KindGateway, claimed(ended), a.ID, "airlock/u"},
+			"claims, false identity":        {tenant.KindGateway, claimed(x.token("exp", 1, "app_id", a.ID)), "", ""},
+			"claims, no identity":           {tenant.KindGateway, []string{tenant.TokenHeader, x.token("exp", 1, "app_id", a.ID)}, "", ""},
+			"forged":                        {tenant.KindGateway, []string{tenant.TokenHeader, forged}, "", ""},
+			"a header alone":                {tenant.KindGateway, []string{tenant.TokenHeader, "a.b.c", tenant.AppHeader, a.ID}, "", ""},
+			"identity rotated away":         {tenant.KindGateway, rotated, "", ""},
+		} {
+			if _, err := x.auth(tt.want, tt.headers...); err == nil {
+				t.Errorf("%s is accepted", name)
+			}
+			got, _, err := x.s.Audit.List(t.Context(), audit.Query{Limit: 1})
+			if err != nil || len(got) != 1 || got[0].AppID != tt.app || got[0].User != tt.user {
+				t.Errorf("%s: %+v, %v, want %q %q", name, got, err, tt.app, tt.user)
+			}
+			x.advance(2 * time.Hour) // no two are counted as one
+		}
+		// What was signed with a key that was ended proves nothing any more, also where the keys before are in hand.
+		other := &tenant.Service{DB: x.s.DB, CursorKey: x.s.CursorKey, Now: x.clock, Audit: x.s.Audit}
+		if err := by(other, x.mint(tenant.NewToken{App: "a", User: "u"}).Text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.s.RotateSigningKey(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		wantStatus(t, by(other, ended), http.StatusUnauthorized, "invalid auth token")
+		if got, _, err := x.s.Audit.List(t.Context(), audit.Query{Limit: 1}); err != nil || got[0].Detail != "expired" || got[0].AppID != "" {
+			t.Errorf("%+v, %v", got, err)
+		}
+		// A caller who is known has the refusal of what stands in the body.
+		key, secret := x.key(tenant.NewKey{App: "b", Scopes: []string{tenant.ScopeMintTokens}})
+		x.advance(2 * time.Hour)
+		_, err := x.call(x.s.ServeExchangeToken, tenant.KindAPIKey, `{"token":"a.b.c"}`, "X-Api-Key", secret)
+		wantStatus(t, err, http.StatusUnauthorized, "invalid auth token")
+		got, _, err := x.s.Audit.List(t.Context(), audit.Query{Limit: 1})
+		if err != nil || len(got) != 1 || got[0].AppID != b.ID || got[0].User != "key "+key.ID {
+			t.Errorf("%+v, %v", got, err)
+		}
 	})
 }
 
