@@ -34,6 +34,7 @@ codeexec: claude container sandbox sandbox/guest wire
 container: admission blob db file sandbox sandbox/guest sandbox/rootfs tenant wire
 container/containertest: blob container db file sandbox sandbox/drivers sandbox/rootfs tenant wire
 db/dbtest: db
+direct: container sandbox sandbox/guest tenant wire
 file: blob db tenant wire
 jwt: wire
 messages: claude codeexec container file tenant upstream wire
@@ -48,7 +49,7 @@ sandbox/native/setup: sandbox/walls
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
 sandbox/spawn: sandbox sandbox/vfork sandbox/walls
-server: admission audit blob codeexec container db file jwt messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
+server: admission audit blob codeexec container db direct file jwt messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
 tenant: audit db jwt wire
 upstream: claude upstream/script wire
 upstream/script: claude

@@ -5,7 +5,7 @@
 //	                   admission                                  when memory carries a sandbox
 //	who                tenant, audit                              apps, keys, Caller, Owner and the one access rule; what was refused
 //	owned things       file container
-//	engines            codeexec messages
+//	engines            codeexec messages direct
 //	edges              server, cmd/airlock, cmd/airlock-guest
 //
 // deps_test.go has the list of imports that may exist.

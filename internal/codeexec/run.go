@@ -70,7 +70,7 @@ type running interface {
 type leasePlace struct{ *container.Lease }
 
 func (p leasePlace) Machine(ctx context.Context) (machine, error) {
-	m, err := p.Metered(ctx, container.KindBash)
+	m, err := p.Metered(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (p leasePlace) Owner() any {
 }
 
 func (p leasePlace) Begin(ctx context.Context, c sandbox.Cell, ended func()) (running, error) {
-	m, err := p.Metered(ctx, container.KindCell)
+	m, err := p.Metered(ctx)
 	if err != nil {
 		return nil, err
 	}

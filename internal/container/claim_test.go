@@ -128,7 +128,7 @@ func TestClaimThatFailsCostsTheNextUseNothing(t *testing.T) {
 				p := pooled(t, e)
 				failOnce(e, step)
 				c := create(t, e, container.CreateParams{})
-				if _, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "true"}, nil, nil); !errors.Is(err, errCrash) {
+				if _, err := e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{Shell: "true"}, nil, nil); !errors.Is(err, errCrash) {
 					t.Fatalf("got %v", err)
 				}
 				if out, _ := e.Sh(t, c.ID, "ls -A; echo kept > f"); out != "" {
@@ -155,7 +155,7 @@ func TestPoolRemovesNoImageOfAContainer(t *testing.T) {
 		failOnce(e, container.ClaimSteps[1])
 		c := create(t, e, container.CreateParams{})
 		d.stick("*")
-		if _, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "true"}, nil, nil); !errors.Is(err, errCrash) {
+		if _, err := e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{Shell: "true"}, nil, nil); !errors.Is(err, errCrash) {
 			t.Fatalf("got %v", err)
 		}
 		d.stick("")

@@ -1,14 +1,9 @@
 package container
 
 import (
-	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -166,13 +161,13 @@ func TestExportTakesRegularFilesAndNamesTheRest(t *testing.T) {
 	dir := outputRoot + "/c/"
 	entries := []sandbox.FileInfo{
 		{Path: dir + "z.txt", Type: guest.TypeFile},
-		{Path: dir + "a.txt", Type: guest.TypeFile, Size: defaultMaxFile},
+		{Path: dir + "a.txt", Type: guest.TypeFile, Size: DefaultMaxFile},
 		{Path: dir + "sub", Type: guest.TypeDir},
 		{Path: dir + "link", Type: guest.TypeSymlink},
 		{Path: dir + "pipe", Type: guest.TypeOther},
-		{Path: dir + "big", Type: guest.TypeFile, Size: defaultMaxFile + 1},
+		{Path: dir + "big", Type: guest.TypeFile, Size: DefaultMaxFile + 1},
 	}
-	p := planExport(entries, defaultMaxFile)
+	p := planExport(entries, DefaultMaxFile)
 	if d := cmp.Diff([]string{"a.txt", "z.txt"}, p.take); d != "" {
 		t.Errorf("taken (-want +got):\n%s", d)
 	}
@@ -193,7 +188,7 @@ func TestExportStopsAtItsNumberOfFilesAndOfNotes(t *testing.T) {
 	for range maxExportFiles + 50 {
 		entries = append(entries, sandbox.FileInfo{Path: outputRoot + "/c/f", Type: guest.TypeFile})
 	}
-	p := planExport(entries, defaultMaxFile)
+	p := planExport(entries, DefaultMaxFile)
 	if len(p.take) != maxExportFiles || len(p.notes()) != maxExportNotes+1 {
 		t.Errorf("took %d with %d notes", len(p.take), len(p.notes()))
 	}
@@ -235,88 +230,5 @@ func TestCase75EndsOfASandboxAreToldApart(t *testing.T) {
 	other := errors.New("other")
 	if got := GoneError(sandbox.ExitCrash, other); got != other { //nolint:errorlint // it must come through as it is, not wrapped
 		t.Errorf("another error became %v", got)
-	}
-}
-
-func TestExecParamsAreStrict(t *testing.T) {
-	t.Parallel()
-	text, num := "x", 400.0
-	for name, p := range map[string]ExecParams{
-		"neither":      {},
-		"both":         {Argv: []string{"a"}, Command: "b"},
-		"empty":        {Argv: []string{""}},
-		"two stdins":   {Command: "a", Stdin: &text, StdinBase64: &text},
-		"relative cwd": {Command: "a", Cwd: "x"},
-		"nul":          {Argv: []string{"a\x00"}},
-		"bad env":      {Command: "a", Env: map[string]string{"A=B": "c"}},
-		"too long":     {Command: "a", TimeoutSeconds: &num},
-	} {
-		if err := p.Validate(300 * time.Second); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
-	}
-	for name, p := range map[string]ExecParams{
-		"argv.1":  {Argv: []string{"a", "\x00"}},
-		"command": {Command: "\x00"},
-		"cwd":     {Command: "a", Cwd: "/\x00"},
-	} {
-		if err := p.Validate(time.Second); err == nil || !strings.Contains(err.Error(), " "+name+": ") {
-			t.Errorf("NUL in %s gave %v", name, err)
-		}
-	}
-	for seconds, want := range map[float64]time.Duration{1e-12: time.Nanosecond, 0.5: time.Second / 2} {
-		if got := (&ExecParams{TimeoutSeconds: &seconds}).timeout(); got != want {
-			t.Errorf("%g s became %s", seconds, got)
-		}
-	}
-	ok := ExecParams{Argv: []string{"true"}, Cwd: "/tmp", Env: map[string]string{"A": "b=c"}}
-	if err := ok.Validate(time.Second); err != nil {
-		t.Errorf("good parameters: %v", err)
-	}
-}
-
-// deadlines is a client whose deadlines are written down.
-type deadlines struct {
-	*httptest.ResponseRecorder
-	read, write []bool // of each: whether one was set, not taken back
-}
-
-func (d *deadlines) SetReadDeadline(t time.Time) error {
-	d.read = append(d.read, !t.IsZero())
-	return nil
-}
-
-func (d *deadlines) SetWriteDeadline(t time.Time) error {
-	d.write = append(d.write, !t.IsZero())
-	return nil
-}
-
-func TestUnblockedClientsConnectionCarriesNoOtherRequest(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		unblock     func(context.Context, http.ResponseWriter) func()
-		late        time.Duration // of the end of the turn, after that of its context
-		read, write []bool
-		closed      string
-	}{
-		"reads":           {unblockReads, unblockGrace + 1, []bool{true, false}, nil, "close"},
-		"writes":          {unblockWrites, unblockGrace + 1, nil, []bool{true, false}, "close"},
-		"reads, in time":  {unblockReads, unblockGrace - 1, nil, nil, ""},
-		"writes, in time": {unblockWrites, unblockGrace - 1, nil, nil, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-				stop := tt.unblock(ctx, d)
-				cancel()
-				<-time.After(tt.late)
-				stop()
-				if !slices.Equal(d.read, tt.read) || !slices.Equal(d.write, tt.write) || d.Header().Get("Connection") != tt.closed {
-					t.Errorf("read %v, write %v, connection %q", d.read, d.write, d.Header().Get("Connection"))
-				}
-			})
-		})
 	}
 }

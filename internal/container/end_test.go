@@ -14,6 +14,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -186,7 +187,7 @@ func TestContainerWhoseImageIsBeyondRepairIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			_, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "true"}, io.Discard, io.Discard)
+			_, err := e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{Shell: "true"}, io.Discard, io.Discard)
 			wantError(t, err, 404, container.CodeLost)
 		}
 	})

@@ -60,13 +60,13 @@ type Execution struct {
 type Metered struct {
 	*sandbox.Sandbox
 	l    *Lease
-	kind Kind
+	kind Kind // of its commands
 }
 
-// Metered is Sandbox for those who run code: kind says for whom.
-func (l *Lease) Metered(ctx context.Context, kind Kind) (Metered, error) {
+// Metered is Sandbox for those who run a model's code: its commands are written down as KindBash.
+func (l *Lease) Metered(ctx context.Context) (Metered, error) {
 	sb, err := l.Sandbox(ctx)
-	return Metered{sb, l, kind}, err
+	return Metered{sb, l, KindBash}, err
 }
 
 // Exec runs a command and keeps its account.

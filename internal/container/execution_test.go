@@ -42,7 +42,7 @@ func TestCase28EachCallHasOneAccountOfItsSeconds(t *testing.T) {
 		f := e.Upload(t, e.Caller, "in.txt", strings.Repeat("i", 300))
 		c := create(t, e, container.CreateParams{Files: []file.ID{f.ID}})
 		stdin := strings.Repeat("s", 500)
-		p := container.ExecParams{Argv: []string{"sh", "-c", "head -c 700; head -c 1000 /dev/zero; exit 7"}, Stdin: &stdin}
+		p := sandbox.Command{Argv: []string{"sh", "-c", "head -c 700; head -c 1000 /dev/zero; exit 7"}, Stdin: strings.NewReader(stdin)}
 		if _, err := e.Exec(t.Context(), e.Caller, c.ID, p, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestCase28EachCallHasOneAccountOfItsSeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := l.Metered(t.Context(), container.KindBash)
+		m, err := l.Metered(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestInputFilesCountForTheFirstCommandThatStarts(t *testing.T) {
 		if _, err := l.AddFile(t.Context(), e.Caller, e.Upload(t, e.Caller, "in.txt", strings.Repeat("i", 4000))); err != nil {
 			t.Fatal(err)
 		}
-		m, err := l.Metered(t.Context(), container.KindBash)
+		m, err := l.Metered(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,8 +217,8 @@ func TestAccountOfACallWhoseContainerIsDeleted(t *testing.T) {
 		c := create(t, e, container.CreateParams{})
 		started, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
-			_, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{
-				Command: burn + ` & while ! [ -e done ]; do sleep 0.01; done; echo; sleep 100`,
+			_, err := e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{
+				Shell: burn + ` & while ! [ -e done ]; do sleep 0.01; done; echo; sleep 100`,
 			}, writerFunc(func([]byte) { close(started) }), io.Discard)
 			ended <- err
 		}()
@@ -288,19 +288,18 @@ func TestAccountsTellTheEndsApart(t *testing.T) {
 	t.Parallel()
 	runAll(t, func(t *testing.T, e *containertest.Env) {
 		c := create(t, e, container.CreateParams{})
-		limit := 0.2
-		if _, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "sleep 100", TimeoutSeconds: &limit}, nil, nil); err != nil {
+		if _, err := e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{Shell: "sleep 100", Timeout: 200 * time.Millisecond}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		e.Clock.Add(time.Second)
-		_, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: `python3 -c 'b = b"x" * (1 << 30)'`}, nil, nil)
+		_, err := e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{Shell: `python3 -c 'b = b"x" * (1 << 30)'`}, nil, nil)
 		if e.Driver.Name() == "gvisor" { // the limit ends the whole sandbox
 			wantError(t, err, 500, container.CodeOutOfMemory)
 		} else if err != nil {
 			t.Fatal(err)
 		}
 		e.Clock.Add(time.Second)
-		_, err = e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "echo; sleep 100"}, failWriter{}, nil)
+		_, err = e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{Shell: "echo; sleep 100"}, failWriter{}, nil)
 		if err == nil {
 			t.Fatal("the client is gone and nobody noticed")
 		}

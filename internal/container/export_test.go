@@ -3,7 +3,6 @@ package container
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
@@ -12,12 +11,6 @@ import (
 
 // CrashAt lets packing end at a step as the end of the process would, and a claim fail there.
 func (s *Service) CrashAt(f func(step string) error) { s.crash = f }
-
-// WatchedExec is Exec with what its route does around the command.
-func (s *Service) WatchedExec(ctx context.Context, caller tenant.Caller, id ID, p ExecParams, begin func(context.Context) func()) error {
-	_, err := s.exec(ctx, caller, id, p, io.Discard, io.Discard, begin)
-	return err
-}
 
 // PackSteps are the steps of CrashAt, in order.
 var PackSteps = []string{stepPackBlob, stepPackRow, stepUnpackImage, stepUnpackRow}

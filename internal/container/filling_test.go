@@ -4,9 +4,11 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 // ticks gets one value for each piece of output; more are not needed than somebody takes.
@@ -48,7 +50,7 @@ func TestFullDiskEndsTheSandboxesThatGoOnWritingAndNoOther(t *testing.T) {
 		e.SweepFilling(t.Context())
 		written, done := make(ticks), make(chan error, 1)
 		go func() {
-			_, err := e.Exec(t.Context(), e.Caller, writer, container.ExecParams{Command: "while :; do " + strings.Replace(write, ">", ">>", 1) + "echo; done", TimeoutSeconds: new(60.0)}, written, nil)
+			_, err := e.Exec(t.Context(), e.Caller, writer, sandbox.Command{Shell: "while :; do " + strings.Replace(write, ">", ">>", 1) + "echo; done", Timeout: time.Minute}, written, nil)
 			done <- err
 		}()
 		for err := error(nil); err == nil; {

@@ -12,6 +12,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -194,7 +195,7 @@ func TestDeletingTheSourceEndsAFork(t *testing.T) {
 		src := create(t, e, container.CreateParams{})
 		started := make(chan struct{})
 		go func() {
-			_, _ = e.Exec(context.WithoutCancel(t.Context()), e.Caller, src.ID, container.ExecParams{Command: "echo; sleep 100"},
+			_, _ = e.Exec(context.WithoutCancel(t.Context()), e.Caller, src.ID, sandbox.Command{Shell: "echo; sleep 100"},
 				writerFunc(func([]byte) { close(started) }), io.Discard)
 		}()
 		<-started

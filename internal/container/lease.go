@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
@@ -252,4 +253,37 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 	}
 	l.settleShare(run)
 	l.s.giveTurn(l.live)
+}
+
+// Use runs f with the sandbox of a container in a turn of its own, for whoever is no model: what f runs is written down as
+// KindExec. The context that f gets ends with the container, too. durable: what f writes is on disk when Use returns; without
+// it that is left to the background loop, which makes a pass every second. Errors are those of f and of Acquire; an error of f
+// that comes from the end of the sandbox says which of its ends it came to (GoneError).
+func (s *Service) Use(ctx context.Context, caller tenant.Caller, id ID, durable bool, f func(context.Context, Metered) error) error {
+	if id == "" {
+		return id.Validate()
+	}
+	l, err := s.Acquire(ctx, caller, id)
+	if err != nil {
+		return err
+	}
+	defer l.release(ctx, durable)
+	turn, cancel := l.Context(ctx)
+	defer cancel()
+	if err := l.unsavedError(turn); err != nil {
+		return err
+	}
+	sb, err := l.Sandbox(turn)
+	if err != nil && l.ended.Err() != nil {
+		return context.Cause(l.ended)
+	}
+	if err != nil {
+		return err
+	}
+	err = f(turn, Metered{sb, l, KindExec})
+	if err != nil && l.ended.Err() != nil {
+		// Which of the two was noticed first, the end of the turn or that of its sandbox, is chance.
+		return GoneError(sandbox.ExitDestroyed, errors.Join(sandbox.ErrGone, err))
+	}
+	return goneError(sb, err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/blob"
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 // cutOnce is a bucket with one object, whose first reader loses the connection in the middle.
@@ -68,7 +69,7 @@ func TestConnectionToTheStoreThatBreaksOffIsNoLoss(t *testing.T) {
 		e.Sh(t, id, "echo kept > f")
 		rest(t, e, id)
 		e.Blobs = cutOnce(t, object(t, e))
-		_, err := e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: "true"}, nil, nil)
+		_, err := e.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: "true"}, nil, nil)
 		wantError(t, err, 500, "")
 		if out, _ := e.Sh(t, id, "cat f"); out != "kept\n" {
 			t.Errorf("the next use reads %q", out)
@@ -86,7 +87,7 @@ func TestDamagedPackedWorkspaceIsKeptForAWeek(t *testing.T) {
 		if _, err := e.Blobs.Put(t.Context(), packs(t, e)[0].Key, bytes.NewReader([]byte("no workspace"))); err != nil {
 			t.Fatal(err)
 		}
-		_, err := e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: "true"}, nil, nil)
+		_, err := e.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: "true"}, nil, nil)
 		wantError(t, err, 404, container.CodeLost)
 		for _, want := range []int{1, 0} {
 			if err := e.SweepYoungBlobs(t.Context()); err != nil {

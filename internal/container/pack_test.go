@@ -14,6 +14,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
+	"github.com/airlock-sandbox/airlock/internal/sandbox"
 )
 
 // treeHash prints one hash of everything about the files of the code.
@@ -55,7 +56,7 @@ if n: os.remove(f'hard{n-1}')
 func python(t *testing.T, e *containertest.Env, id container.ID, code string, args ...string) string {
 	t.Helper()
 	var out strings.Builder
-	res, err := e.Exec(t.Context(), e.Caller, id, container.ExecParams{Argv: append([]string{"python3", "-c", code}, args...)}, &out, &out)
+	res, err := e.Exec(t.Context(), e.Caller, id, sandbox.Command{Argv: append([]string{"python3", "-c", code}, args...)}, &out, &out)
 	if err != nil || res.Code != 0 {
 		t.Fatalf("code %d, %v: %s", res.Code, err, out.String())
 	}
@@ -164,9 +165,8 @@ func TestCase74TimedOutCommandLosesNothingItWrote(t *testing.T) {
 	t.Parallel()
 	runAll(t, func(t *testing.T, e *containertest.Env) {
 		id := lasting(t, e)
-		limit := 0.5
 		const command = `trap '' TERM; head -c 3000000 /dev/urandom > data; sha256sum data > sum; sleep 100`
-		res, err := e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: command, TimeoutSeconds: &limit}, nil, nil)
+		res, err := e.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: command, Timeout: time.Second / 2}, nil, nil)
 		if err != nil || !res.TimedOut {
 			t.Fatalf("%+v, %v", res, err)
 		}
@@ -202,7 +202,7 @@ func TestCrashWhilePackingLosesNothing(t *testing.T) {
 				})
 				err := e.SweepPacks(t.Context())
 				if err == nil {
-					_, err = e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: "true"}, nil, nil)
+					_, err = e.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: "true"}, nil, nil)
 				}
 				if !errors.Is(err, errCrash) {
 					t.Fatalf("did not crash: %v", err)
@@ -241,7 +241,7 @@ func TestPackingThatFailedIsDoneAgain(t *testing.T) {
 				e.SweepIdle(t.Context())
 				_ = e.SweepPacks(t.Context()) // fails once
 			}
-			_, _ = e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: "true"}, nil, nil) // or this does
+			_, _ = e.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: "true"}, nil, nil) // or this does
 			if out, _ := e.Sh(t, id, "cat f"); out != "kept\n" || !failed.Load() {
 				t.Errorf("%s: failed %v, the file says %q", step, failed.Load(), out)
 			}
@@ -280,7 +280,7 @@ func TestPackedContainerOfAnotherStoreStaysWithItsHome(t *testing.T) {
 		if other.Blobs, err = blob.Open(t.Context(), t.TempDir()); err != nil {
 			t.Fatal(err)
 		}
-		_, err = other.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: "true"}, nil, nil)
+		_, err = other.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: "true"}, nil, nil)
 		wantError(t, err, 529, "")
 		if out, _ := e.Sh(t, id, "cat f"); out != "here\n" {
 			t.Errorf("at home: %q", out)

@@ -29,7 +29,7 @@ func onSQLite(t *testing.T, f func(t *testing.T, e *containertest.Env)) {
 
 func tried(t *testing.T, e *containertest.Env, id container.ID) error {
 	t.Helper()
-	_, err := e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: "true"}, nil, nil)
+	_, err := e.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: "true"}, nil, nil)
 	return err
 }
 
@@ -213,7 +213,7 @@ func TestParkedRunThatWorksOrHasEndedMakesNoRoom(t *testing.T) {
 		l.Park(w.run, container.Parking{Busy: true, Wait: time.Hour, Due: func(context.Context, *container.Lease) {}})
 		l.Release(t.Context())
 		l = acquire(t, e, create(t, e, container.CreateParams{}).ID)
-		m, err := l.Metered(t.Context(), container.KindCell)
+		m, err := l.Metered(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,8 +3,6 @@ package container_test
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +48,7 @@ func wait(t *testing.T, e *containertest.Env, id container.ID, code string) *wai
 		id: id, asked: make(chan []sandbox.ToolCall), answer: make(chan string), due: make(chan *container.Lease), goOn: make(chan struct{}),
 	}
 	l := acquire(t, e, id)
-	m, err := l.Metered(t.Context(), container.KindCell)
+	m, err := l.Metered(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,10 +188,10 @@ func TestWhatIsToldBesideAParkedRunIsSynced(t *testing.T) {
 		c := create(t, e, container.CreateParams{})
 		w := wait(t, e, c.ID, askTwice)
 		synced("code that waits", 0)
-		put := httptest.NewRequest(http.MethodPut, "/", strings.NewReader("kept"))
-		put.SetPathValue("id", string(c.ID))
-		put.SetPathValue("path", "workspace/f")
-		if err := e.ServePutFile(httptest.NewRecorder(), put, e.Caller); err != nil {
+		err := e.Use(t.Context(), e.Caller, c.ID, true, func(ctx context.Context, m container.Metered) error {
+			return m.Put(ctx, "/workspace/f", strings.NewReader("kept"), guest.PutOptions{})
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 		synced("a file put beside it", 1)
@@ -212,7 +210,7 @@ func TestWhatIsToldBesideAParkedRunIsSynced(t *testing.T) {
 			if err := l.EndParked(t.Context(), errors.New("replaced")); err != nil {
 				t.Fatal(err)
 			}
-			m, err := l.Metered(t.Context(), container.KindBash)
+			m, err := l.Metered(t.Context())
 			if err == nil {
 				err = do(m)
 			}
@@ -299,7 +297,7 @@ func TestPromiseOfAContainerWithAParkedRunIsShort(t *testing.T) {
 	run(t, func(t *testing.T, e *containertest.Env) {
 		c := create(t, e, container.CreateParams{})
 		l := acquire(t, e, c.ID)
-		m, err := l.Metered(t.Context(), container.KindCell)
+		m, err := l.Metered(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +394,7 @@ func TestOutputOfCodeThatGoesOnByItselfIsItsUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := l.Metered(t.Context(), container.KindCell)
+		m, err := l.Metered(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

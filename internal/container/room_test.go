@@ -50,7 +50,7 @@ func TestThirdSandboxTakesThePlaceOfTheOneThatRestsLongest(t *testing.T) {
 			}
 		}
 		e.Admission.Wait = time.Millisecond
-		_, err := e.Exec(t.Context(), e.Caller, next.ID, container.ExecParams{Command: "true"}, nil, nil)
+		_, err := e.Exec(t.Context(), e.Caller, next.ID, sandbox.Command{Shell: "true"}, nil, nil)
 		wantError(t, err, 529, "memory_full")
 		e.Admission.Wait = time.Minute
 		busy.Release(context.WithoutCancel(t.Context()))
@@ -77,7 +77,7 @@ func TestHostThatCannotCarryAnotherSandboxIsNoFaultOfTheServer(t *testing.T) {
 			t.Fatal("a pool would hide it")
 		}
 		fresh := create(t, e, container.CreateParams{})
-		_, err := e.Exec(t.Context(), e.Caller, fresh.ID, container.ExecParams{Command: "true"}, nil, nil)
+		_, err := e.Exec(t.Context(), e.Caller, fresh.ID, sandbox.Command{Shell: "true"}, nil, nil)
 		wantError(t, err, 529, "")
 		if e := wire.AsError(err); e.RetryAfter == 0 || e.NoRetry {
 			t.Errorf("it may be tried again: %+v", e)
@@ -109,7 +109,7 @@ func TestSandboxThatIsCutOffAtItsStartIsNoFaultOfTheServer(t *testing.T) {
 		box := create(t, e, container.CreateParams{})
 		kept := e.Driver
 		e.Driver = killer{kept}
-		_, err := e.Exec(t.Context(), e.Caller, box.ID, container.ExecParams{Command: "true"}, nil, nil)
+		_, err := e.Exec(t.Context(), e.Caller, box.ID, sandbox.Command{Shell: "true"}, nil, nil)
 		if e := wireError(t, err, 529, container.CodeNotStarted); e.RetryAfter == 0 || e.NoRetry {
 			t.Errorf("it may be tried again: %+v", e)
 		}
@@ -229,7 +229,7 @@ func TestFreshContainerTakesTheReadySandboxOfAFullServer(t *testing.T) {
 		away.Store(int64(time.Hour))
 		e.Admission.Wait = time.Millisecond
 		none := create(t, e, container.CreateParams{})
-		_, err := e.Exec(t.Context(), e.Caller, none.ID, container.ExecParams{Command: "true"}, nil, nil)
+		_, err := e.Exec(t.Context(), e.Caller, none.ID, sandbox.Command{Shell: "true"}, nil, nil)
 		wantError(t, err, 529, "memory_full")
 	})
 }

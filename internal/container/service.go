@@ -52,7 +52,6 @@ type Service struct {
 	ParkedRuns  bool          // a sandbox whose code waits for an answer from outside is not frozen
 	PackAfter   time.Duration // unused time after which a workspace is packed; 0 = 1 h, negative = never
 	BusyWait    time.Duration // how long a request waits for a busy container; 0 = 30 s, negative = not at all
-	Ping        time.Duration // between signs of life of a quiet exec; 0 = 10 s
 	SweepEvery  time.Duration // pace of the background loop; 0 = 1 s
 	SweepLimit  time.Duration // how long one container may hold it up; 0 = 30 s
 	KeepLimit   time.Duration // how long the end of a sandbox waits for its snapshot; 0 = 20 s
@@ -60,7 +59,7 @@ type Service struct {
 	// PerApp and PerUser bound the turns that use a sandbox at once, of an app and of one user in it; 0 = no bound.
 	PerApp, PerUser int
 
-	// MaxFile bounds an output file, and a file that the direct door takes or gives; 0 = 500 MiB.
+	// MaxFile bounds an output file; 0 = DefaultMaxFile.
 	MaxFile int64
 
 	// Admission decides when memory carries another sandbox; nil = always.
@@ -380,6 +379,11 @@ func (s *Service) Image(name string) (*rootfs.Image, error) {
 	}
 	return img, nil
 }
+
+// DefaultMaxFile bounds what leaves or enters a container as one file where nothing else is set, in bytes.
+const DefaultMaxFile = 500 << 20
+
+func (s *Service) maxFile() int64 { return cmp.Or(s.MaxFile, DefaultMaxFile) }
 
 func (s *Service) now() time.Time {
 	if s.Now == nil {

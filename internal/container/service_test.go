@@ -128,7 +128,7 @@ func TestForeignUnknownAndDeletedContainersAnswerTheSame(t *testing.T) {
 			_, getErr := e.Get(t.Context(), try.caller, try.id)
 			_, turnErr := e.Acquire(t.Context(), try.caller, try.id)
 			delErr := e.Delete(t.Context(), try.caller, try.id)
-			_, execErr := e.Exec(t.Context(), try.caller, try.id, container.ExecParams{Command: "true"}, nil, nil)
+			_, execErr := e.Exec(t.Context(), try.caller, try.id, sandbox.Command{Shell: "true"}, nil, nil)
 			for op, err := range map[string]error{"get": getErr, "acquire": turnErr, "delete": delErr, "exec": execErr} {
 				if d := cmp.Diff(wire.NotFound(), wire.AsError(err)); d != "" {
 					t.Errorf("%s: %s (-constant +got):\n%s", name, op, d)
@@ -167,7 +167,7 @@ func TestDeleteEndsEverythingEvenDuringATurn(t *testing.T) {
 		started, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
 			out := writerFunc(func(b []byte) { close(started) })
-			_, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "echo; sleep 100"}, out, io.Discard)
+			_, err := e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{Shell: "echo; sleep 100"}, out, io.Discard)
 			ended <- err
 		}()
 		<-started
@@ -342,7 +342,7 @@ func TestCase71TurnsOfOneContainerDoNotInterleave(t *testing.T) {
 		outs := make([]bytes.Buffer, 4)
 		for i := range outs {
 			wg.Go(func() {
-				p := container.ExecParams{Command: "test ! -e busy && touch busy && sleep 0.1 && rm busy && for i in 1 2 3; do echo $i; done"}
+				p := sandbox.Command{Shell: "test ! -e busy && touch busy && sleep 0.1 && rm busy && for i in 1 2 3; do echo $i; done"}
 				if _, err := e.Exec(t.Context(), e.Caller, c.ID, p, &outs[i], &outs[i]); err != nil {
 					t.Error(err)
 				}
@@ -481,7 +481,7 @@ func TestCase75CrashDuringACommandIsToldAsACrash(t *testing.T) {
 		e.Sh(t, c.ID, "echo kept > f")
 		started, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
-			_, err := e.Exec(t.Context(), e.Caller, c.ID, container.ExecParams{Command: "echo; sleep 100"},
+			_, err := e.Exec(t.Context(), e.Caller, c.ID, sandbox.Command{Shell: "echo; sleep 100"},
 				writerFunc(func([]byte) { close(started) }), io.Discard)
 			ended <- err
 		}()

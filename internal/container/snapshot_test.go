@@ -32,7 +32,7 @@ func cellIn(t *testing.T, e *containertest.Env, id container.ID, code string) (s
 	t.Helper()
 	l := acquire(t, e, id)
 	defer l.Release(t.Context())
-	m, err := l.Metered(t.Context(), container.KindCell)
+	m, err := l.Metered(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

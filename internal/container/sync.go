@@ -22,7 +22,7 @@ type saving struct {
 }
 
 // syncLive makes what a turn wrote durable. The turn's answer does not depend on it; if it fails, the next use is told
-// (Lease.Unsaved, Service.inLease).
+// (Lease.Unsaved, Service.Use).
 func (s *Service) syncLive(ctx context.Context, v *live) {
 	ctx, cancel := context.WithTimeout(ctx, syncLimit)
 	defer cancel()

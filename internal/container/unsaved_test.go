@@ -27,7 +27,7 @@ func unsaved(t *testing.T, e *containertest.Env) container.ID {
 
 func exec(t *testing.T, e *containertest.Env, id container.ID) error {
 	t.Helper()
-	_, err := e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: "true"}, nil, nil)
+	_, err := e.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: "true"}, nil, nil)
 	return err
 }
 

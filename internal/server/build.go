@@ -16,6 +16,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/codeexec"
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/db"
+	"github.com/airlock-sandbox/airlock/internal/direct"
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/messages"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
@@ -38,6 +39,7 @@ type parts struct {
 	tenants    *tenant.Service
 	files      *file.Service
 	containers *container.Service
+	direct     *direct.Service
 	messages   *messages.Service
 	guard      *guard
 	adminKey   string
@@ -99,8 +101,9 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), Preload: cfg.Sandbox.preload(), MaxFile: cfg.File.MaxBytes,
 		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
 		IdleDestroy: cfg.Container.IdleDestroy, PackAfter: cfg.Container.PackAfter, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
-		Ping: cfg.Messages.Ping, PerApp: cfg.Container.PerApp, PerUser: cfg.Container.PerUser, ParkedRuns: !cfg.Container.FreezeParked,
+		PerApp: cfg.Container.PerApp, PerUser: cfg.Container.PerUser, ParkedRuns: !cfg.Container.FreezeParked,
 	}
+	p.direct = &direct.Service{Containers: p.containers, Ping: cfg.Messages.Ping, MaxFile: cfg.File.MaxBytes}
 	if p.adminKey, err = p.tenants.EnsureAdminKey(ctx, p.data.file("admin.key")); err != nil {
 		return err
 	}

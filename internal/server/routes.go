@@ -50,7 +50,7 @@ const (
 
 // routes is every path of the server. Nothing is served that is not listed here; a golden test prints it.
 func (s *Server) routes() []Route {
-	m, f, t, c := s.parts.messages, s.parts.files, s.parts.tenants, s.parts.containers
+	m, f, t, c, d := s.parts.messages, s.parts.files, s.parts.tenants, s.parts.containers, s.parts.direct
 	file := s.cfg.File.MaxBytes
 	const box, app = "/airlock/v1/containers/{id}", "/airlock/v1/apps/{id}"
 	return append([]Route{
@@ -70,10 +70,10 @@ func (s *Server) routes() []Route {
 		{"GET", box, either, noBody, false, writesNothing, "Get a container", c.ServeGet},
 		{"DELETE", box, either, noBody, false, writesNothing, "Delete a container", c.ServeDelete},
 		{"POST", box + "/fork", either, noBody, true, writesBulk, "Create a container with a copy of another's files", c.ServeFork},
-		{"POST", box + "/exec", either, jsonBody, true, writesSome, "Run a command in a container", c.ServeExec},
-		{"GET", box + "/files/{path...}", either, noBody, true, writesNothing, "Read a file of a container, or list a folder", c.ServeGetFile},
-		{"PUT", box + "/files/{path...}", either, file, true, writesSome, "Write a file of a container", c.ServePutFile},
-		{"DELETE", box + "/files/{path...}", either, noBody, true, writesNothing, "Delete a file of a container", c.ServeDeleteFile},
+		{"POST", box + "/exec", either, jsonBody, true, writesSome, "Run a command in a container", d.ServeExec},
+		{"GET", box + "/files/{path...}", either, noBody, true, writesNothing, "Read a file of a container, or list a folder", d.ServeGetFile},
+		{"PUT", box + "/files/{path...}", either, file, true, writesSome, "Write a file of a container", d.ServePutFile},
+		{"DELETE", box + "/files/{path...}", either, noBody, true, writesNothing, "Delete a file of a container", d.ServeDeleteFile},
 
 		{"POST", "/airlock/v1/apps", operator, smallBody, false, writesSome, "Create an app", t.ServeCreateApp},
 		{"GET", "/airlock/v1/apps", auditor, noBody, false, writesNothing, "List apps", t.ServeListApps},

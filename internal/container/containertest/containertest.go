@@ -5,6 +5,7 @@ package containertest
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -191,11 +192,22 @@ func (e *Env) Upload(t testing.TB, c tenant.Caller, name, content string) *file.
 	return f
 }
 
-// Sh runs a shell command in a container by the direct door and returns its output and how it ended.
+// Exec runs a command in a turn of its own, as the direct door does: what it leaves behind lives on.
+func (e *Env) Exec(ctx context.Context, caller tenant.Caller, id container.ID, c sandbox.Command, stdout, stderr io.Writer) (sandbox.Result, error) {
+	c.Stdout, c.Stderr, c.Keep = stdout, stderr, true
+	var res sandbox.Result
+	err := e.Use(ctx, caller, id, false, func(ctx context.Context, m container.Metered) (err error) {
+		res, err = m.Exec(ctx, c)
+		return err
+	})
+	return res, err
+}
+
+// Sh runs a shell command in a container and returns its output and how it ended.
 func (e *Env) Sh(t testing.TB, id container.ID, command string) (string, sandbox.Result) {
 	t.Helper()
 	var out strings.Builder
-	res, err := e.Exec(t.Context(), e.Caller, id, container.ExecParams{Command: command}, &out, &out)
+	res, err := e.Exec(t.Context(), e.Caller, id, sandbox.Command{Shell: command}, &out, &out)
 	if err != nil {
 		t.Fatalf("%s: %v", command, err)
 	}
