@@ -31,8 +31,8 @@ audit: db wire
 blob/blobtest: blob
 claude: wire
 codeexec: claude container sandbox sandbox/guest wire
-container: admission blob db file sandbox sandbox/guest sandbox/rootfs tenant wire
-container/containertest: blob container db file sandbox sandbox/drivers sandbox/rootfs tenant wire
+container: admission blob db file sandbox sandbox/guest sandbox/rootfs tenant usage wire
+container/containertest: blob container db file sandbox sandbox/drivers sandbox/rootfs tenant usage wire
 db/dbtest: db
 direct: container sandbox sandbox/guest tenant wire
 file: blob db tenant wire
@@ -49,10 +49,12 @@ sandbox/native/setup: sandbox/walls
 sandbox/attack: sandbox sandbox/guest
 sandbox/sandboxtest: sandbox sandbox/attack sandbox/guest
 sandbox/spawn: sandbox sandbox/vfork sandbox/walls
-server: admission audit blob codeexec container db direct file jwt messages sandbox sandbox/drivers sandbox/rootfs tenant upstream wire
+server: admission audit blob codeexec container db direct file jwt messages sandbox sandbox/drivers sandbox/rootfs tenant upstream usage wire
 tenant: audit db jwt wire
 upstream: claude upstream/script wire
 upstream/script: claude
+usage: db tenant wire
+usage/usagetest: db tenant usage wire
 `
 
 type goPackage struct {

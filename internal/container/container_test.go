@@ -73,17 +73,6 @@ func TestUseMovesTheLastUseAlsoAtTheMaximumAge(t *testing.T) {
 	}
 }
 
-func TestAccountsThatCannotWaitAnyMoreAreCounted(t *testing.T) {
-	t.Parallel()
-	s := &Service{}
-	for range maxAccounts + 2 {
-		s.book(Execution{})
-	}
-	if n := s.DroppedExecutions(); n != 2 || len(s.accounts.take()) != maxAccounts {
-		t.Errorf("%d dropped", n)
-	}
-}
-
 func TestUsableTellsTheFourEndsApart(t *testing.T) {
 	t.Parallel()
 	base := Container{ID: "container_x", State: StateActive, ExpiresAt: t0.Add(time.Hour), MaxExpiresAt: t0.Add(time.Hour)}

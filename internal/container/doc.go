@@ -43,5 +43,5 @@
 //     of one that ended; snapshot.go variables that outlive it; parked.go cells that outlive their turn
 //   - loops.go the background; idle.go rest; expiry.go the end; pack.go workspaces that wait as blobs; filling.go a full disk
 //   - share.go how many work at once; room.go who is ended when memory does not carry another (internal/admission)
-//   - execution.go what each call used; http.go; store.go, store_pack.go, store_execution.go
+//   - execution.go what each call used (internal/usage); http.go; store.go, store_pack.go
 package container

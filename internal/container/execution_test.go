@@ -13,22 +13,25 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/usage"
+	"github.com/airlock-sandbox/airlock/internal/usage/usagetest"
 )
 
 // burn is a program that uses 0.3 s of processor time and then does something.
 const burn = `python3 -c 'import time,os,signal
+
 while time.process_time() < 0.3: pass
 open("done","w"); signal.pause()'`
 
 const burnt = 300 * time.Millisecond
 
 // accounts writes what is to be written and reads the accounts of a container.
-func accounts(t *testing.T, e *containertest.Env, id container.ID) []container.Execution {
+func accounts(t *testing.T, e *containertest.Env, id container.ID) []usage.Execution {
 	t.Helper()
-	if err := e.WriteAccounts(t.Context()); err != nil {
+	if err := e.Usage.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	all, err := e.Executions(t.Context(), e.Caller, id)
+	all, err := usagetest.Executions(t.Context(), e.DB, e.Caller, string(id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,23 +75,23 @@ func TestCase28EachCallHasOneAccountOfItsSeconds(t *testing.T) {
 		if len(all) != 3 {
 			t.Fatalf("%d accounts for three calls: %+v", len(all), all)
 		}
-		byKind := map[container.Kind]container.Execution{}
+		byKind := map[usage.Kind]usage.Execution{}
 		for _, a := range all {
 			byKind[a.Kind] = a
-			if a.Owner != e.Caller.Owner() || a.ContainerID != c.ID || a.Outcome != container.OutcomeExited || a.Wall <= 0 || a.CPU <= 0 || a.PeakBytes <= 0 {
+			if a.Owner != e.Caller.Owner() || a.ContainerID != string(c.ID) || a.Outcome != usage.OutcomeExited || a.Wall <= 0 || a.CPU <= 0 || a.PeakBytes <= 0 {
 				t.Errorf("account %+v", a)
 			}
 		}
-		for kind, want := range map[container.Kind][3]int64{
-			container.KindExec: {500 + int64(len(strings.Join(p.Argv, ""))), 1500, 7},
-			container.KindBash: {int64(len("head -c 2000 /dev/zero > "+dir+"/out")) + 40, 2000, 0},
-			container.KindCell: {int64(len("print('x' * 9)")), 10, 0},
+		for kind, want := range map[usage.Kind][3]int64{
+			usage.KindExec: {500 + int64(len(strings.Join(p.Argv, ""))), 1500, 7},
+			usage.KindBash: {int64(len("head -c 2000 /dev/zero > "+dir+"/out")) + 40, 2000, 0},
+			usage.KindCell: {int64(len("print('x' * 9)")), 10, 0},
 		} {
 			if a := byKind[kind]; a.BytesIn != want[0] || a.BytesOut != want[1] || int64(a.ExitCode) != want[2] {
 				t.Errorf("%s: in %d, out %d, code %d; want %v", kind, a.BytesIn, a.BytesOut, a.ExitCode, want)
 			}
 		}
-		if other, err := e.Executions(t.Context(), e.Other, c.ID); err != nil || len(other) != 0 {
+		if other, err := usagetest.Executions(t.Context(), e.DB, e.Other, string(c.ID)); err != nil || len(other) != 0 {
 			t.Errorf("another app reads %d accounts, %v", len(other), err)
 		}
 	})
@@ -118,43 +121,6 @@ func TestInputFilesCountForTheFirstCommandThatStarts(t *testing.T) {
 		all := accounts(t, e, l.Container().ID)
 		if len(all) != 2 || all[0].BytesIn+all[1].BytesIn != 4000+2*int64(len("true")) {
 			t.Errorf("accounts %+v", all)
-		}
-	})
-}
-
-// The answer to a commit can be lost: what was written is written again, once.
-func TestAccountsAreWrittenOnceHoweverOftenTheyAreTried(t *testing.T) {
-	t.Parallel()
-	run(t, func(t *testing.T, e *containertest.Env) {
-		c := create(t, e, container.CreateParams{})
-		account := func(id string, kind container.Kind) container.Execution {
-			return container.Execution{ID: id, ContainerID: c.ID, Owner: e.Caller.Owner(), Kind: kind, Outcome: container.OutcomeExited, StartedAt: e.Clock.Now()}
-		}
-		e.Book(account("exec_1", container.KindExec))
-		accounts(t, e, c.ID)
-		for _, id := range []string{"exec_1", "exec_2"} {
-			e.Book(account(id, container.KindExec))
-		}
-		if all := accounts(t, e, c.ID); len(all) != 2 || e.DroppedExecutions() != 0 {
-			t.Errorf("%d dropped, written %+v", e.DroppedExecutions(), all)
-		}
-		// A database that takes nothing at the moment loses nothing.
-		for _, id := range []string{"exec_3", "exec_4", "exec_5", "exec_6", "exec_7"} {
-			e.Book(account(id, container.KindExec))
-		}
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := e.WriteAccounts(gone); err == nil {
-			t.Error("written after the end")
-		}
-		if all := accounts(t, e, c.ID); len(all) != 7 || e.DroppedExecutions() != 0 {
-			t.Errorf("%d dropped, written %+v", e.DroppedExecutions(), all)
-		}
-		// One that it never takes holds up no other.
-		e.Book(account("exec_8", "nonsense"))
-		e.Book(account("exec_9", container.KindExec))
-		if all := accounts(t, e, c.ID); len(all) != 8 || e.DroppedExecutions() != 1 {
-			t.Errorf("%d dropped, written %+v", e.DroppedExecutions(), all)
 		}
 	})
 }
@@ -203,7 +169,7 @@ func TestProcessorTimeBetweenCallsIsBookedWhenTheSandboxEnds(t *testing.T) {
 			t.Fatalf("accounts %+v", all)
 		}
 		for _, a := range all {
-			if (a.CPU >= burnt) != (a.Kind == container.KindBackground) {
+			if (a.CPU >= burnt) != (a.Kind == usage.KindBackground) {
 				t.Errorf("%s pays %s", a.Kind, a.CPU)
 			}
 		}
@@ -228,17 +194,17 @@ func TestAccountOfACallWhoseContainerIsDeleted(t *testing.T) {
 		}
 		wantError(t, <-ended, 500, container.CodeStopped)
 		var cpu time.Duration
-		var outcome container.Outcome
+		var outcome usage.Outcome
 		for _, a := range accounts(t, e, c.ID) {
 			cpu += a.CPU
-			if a.Kind == container.KindExec {
+			if a.Kind == usage.KindExec {
 				outcome = a.Outcome
 				if a.ExitCode != -1 || a.Wall <= 0 {
 					t.Errorf("account %+v", a)
 				}
 			}
 		}
-		if cpu < burnt || cpu > 100*burnt || outcome != container.OutcomeGone {
+		if cpu < burnt || cpu > 100*burnt || outcome != usage.OutcomeGone {
 			t.Errorf("%s paid, outcome %q", cpu, outcome)
 		}
 	})
@@ -253,15 +219,15 @@ func TestOutcomeOfACallWhoseContainerEnds(t *testing.T) {
 		err    error
 		reason sandbox.ExitReason
 		ended  bool
-		want   container.Outcome
+		want   usage.Outcome
 	}{
-		"the end of its turn first":       {r: sandbox.Result{Canceled: true}, err: context.Canceled, ended: true, want: container.OutcomeGone},
-		"the end of its sandbox first":    {err: gone, reason: sandbox.ExitDestroyed, ended: true, want: container.OutcomeGone},
-		"of its sandbox alone":            {err: gone, reason: sandbox.ExitDestroyed, want: container.OutcomeGone},
-		"it had ended before":             {ended: true, want: container.OutcomeExited},
-		"its time was over before":        {r: sandbox.Result{TimedOut: true}, ended: true, want: container.OutcomeTimedOut},
-		"nobody waits for it":             {r: sandbox.Result{Canceled: true}, err: context.Canceled, want: container.OutcomeCanceled},
-		"memory ended the sandbox before": {err: gone, reason: sandbox.ExitOOM, ended: true, want: container.OutcomeMemory},
+		"the end of its turn first":       {r: sandbox.Result{Canceled: true}, err: context.Canceled, ended: true, want: usage.OutcomeGone},
+		"the end of its sandbox first":    {err: gone, reason: sandbox.ExitDestroyed, ended: true, want: usage.OutcomeGone},
+		"of its sandbox alone":            {err: gone, reason: sandbox.ExitDestroyed, want: usage.OutcomeGone},
+		"it had ended before":             {ended: true, want: usage.OutcomeExited},
+		"its time was over before":        {r: sandbox.Result{TimedOut: true}, ended: true, want: usage.OutcomeTimedOut},
+		"nobody waits for it":             {r: sandbox.Result{Canceled: true}, err: context.Canceled, want: usage.OutcomeCanceled},
+		"memory ended the sandbox before": {err: gone, reason: sandbox.ExitOOM, ended: true, want: usage.OutcomeMemory},
 	} {
 		if got := container.OutcomeOf(tt.r, tt.err, tt.reason, tt.ended); got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
@@ -303,13 +269,13 @@ func TestAccountsTellTheEndsApart(t *testing.T) {
 		if err == nil {
 			t.Fatal("the client is gone and nobody noticed")
 		}
-		var got []container.Outcome
+		var got []usage.Outcome
 		for _, a := range accounts(t, e, c.ID) {
-			if a.Kind == container.KindExec { // what a sandbox that ended leaves over has an account, too
+			if a.Kind == usage.KindExec { // what a sandbox that ended leaves over has an account, too
 				got = append(got, a.Outcome)
 			}
 		}
-		if len(got) != 3 || got[0] != container.OutcomeTimedOut || got[1] != container.OutcomeMemory || got[2] != container.OutcomeCanceled {
+		if len(got) != 3 || got[0] != usage.OutcomeTimedOut || got[1] != usage.OutcomeMemory || got[2] != usage.OutcomeCanceled {
 			t.Errorf("outcomes %v", got)
 		}
 	})

@@ -2,11 +2,9 @@ package container
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
-	"github.com/airlock-sandbox/airlock/internal/tenant"
 )
 
 // CrashAt lets packing end at a step as the end of the process would, and a claim fail there.
@@ -24,25 +22,6 @@ func (s *Service) SweepYoungBlobs(ctx context.Context) error { return s.sweepBlo
 // RetryDelete finishes a deletion as the background loop does.
 func (s *Service) RetryDelete(ctx context.Context, id ID) error { return s.retryDelete(ctx, id) }
 
-// Executions reads what was written down of a container that the caller may use, the oldest first. No part of the product
-// reads it yet.
-func (s *Service) Executions(ctx context.Context, caller tenant.Caller, id ID) ([]Execution, error) {
-	var rows []executionRow
-	q := s.DB.Read().NewSelect().Model(&rows).Where("execution.container_id = ?", string(id))
-	if err := caller.Where(q).OrderExpr("execution.started_at, execution.id").Scan(ctx); err != nil {
-		return nil, fmt.Errorf("list executions of container %s: %w", id, err)
-	}
-	out := make([]Execution, len(rows))
-	for i, r := range rows {
-		out[i] = Execution{
-			ID: r.ID, ContainerID: ID(r.ContainerID), Owner: r.Owner, Kind: r.Kind, Outcome: r.Outcome, ExitCode: r.ExitCode,
-			StartedAt: r.StartedAt.Time(), Wall: time.Duration(r.Wall) * time.Microsecond, CPU: time.Duration(r.CPU) * time.Microsecond,
-			PeakBytes: r.Peak, BytesIn: r.In, BytesOut: r.Out,
-		}
-	}
-	return out, nil
-}
-
 // SyncWith replaces the writing of workspaces to disk.
 func (s *Service) SyncWith(f func(context.Context, *sandbox.Workspace) error) { s.sync = f }
 
@@ -56,9 +35,6 @@ func (s *Service) OweUnnoted(id ID, err error) {
 
 // Entries counts the containers that the process knows.
 func (s *Service) Entries() int { return len(s.snapshot()) }
-
-// Book notes an execution as the end of a call does.
-func (s *Service) Book(e Execution) { s.book(e) }
 
 // OutcomeOf says how a call ended.
 var OutcomeOf = outcomeOf

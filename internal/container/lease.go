@@ -10,6 +10,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/db"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/usage"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -28,12 +29,12 @@ type Lease struct {
 	live     *live      // nil until it exists; its turn is held by this lease
 	unwatch  func() bool
 	inputs   []Input
-	loaded   bool       // inputs were read
-	last     *Execution // the account of the newest execution, open for its output files
-	filesIn  int64      // bytes of input files that no execution accounts for yet
-	share    *share     // what the turn takes of its caller's share; nil = it used no sandbox yet
-	parks    bool       // code that waits was parked in the turn
-	answers  bool       // something that the turn did has its result
+	loaded   bool     // inputs were read
+	last     *account // the account of the newest execution, open for its output files
+	filesIn  int64    // bytes of input files that no execution accounts for yet
+	share    *share   // what the turn takes of its caller's share; nil = it used no sandbox yet
+	parks    bool     // code that waits was parked in the turn
+	answers  bool     // something that the turn did has its result
 	released bool
 }
 
@@ -256,7 +257,7 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 }
 
 // Use runs f with the sandbox of a container in a turn of its own, for whoever is no model: what f runs is written down as
-// KindExec. The context that f gets ends with the container, too. durable: what f writes is on disk when Use returns; without
+// usage.KindExec. The context that f gets ends with the container, too. durable: what f writes is on disk when Use returns; without
 // it that is left to the background loop, which makes a pass every second. Errors are those of f and of Acquire; an error of f
 // that comes from the end of the sandbox says which of its ends it came to (GoneError).
 func (s *Service) Use(ctx context.Context, caller tenant.Caller, id ID, durable bool, f func(context.Context, Metered) error) error {
@@ -280,7 +281,7 @@ func (s *Service) Use(ctx context.Context, caller tenant.Caller, id ID, durable 
 	if err != nil {
 		return err
 	}
-	err = f(turn, Metered{sb, l, KindExec})
+	err = f(turn, Metered{sb, l, usage.KindExec})
 	if err != nil && l.ended.Err() != nil {
 		// Which of the two was noticed first, the end of the turn or that of its sandbox, is chance.
 		return GoneError(sandbox.ExitDestroyed, errors.Join(sandbox.ErrGone, err))

@@ -109,7 +109,10 @@ func (s *Service) sweepRows(ctx context.Context) {
 }
 
 func (s *Service) writeAccounts(ctx context.Context) {
-	if err := s.WriteAccounts(ctx); err != nil && ctx.Err() == nil {
+	if s.Usage == nil {
+		return
+	}
+	if err := s.Usage.Flush(ctx); err != nil && ctx.Err() == nil {
 		s.log().ErrorContext(ctx, "write executions", "error", err)
 	}
 }
@@ -212,7 +215,10 @@ func (s *Service) Close(ctx context.Context) error {
 	// Whatever took the time: what was used is written down.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), accountsLimit)
 	defer cancel()
-	return errors.Join(append(errs, s.WriteAccounts(ctx))...)
+	if s.Usage != nil {
+		errs = append(errs, s.Usage.Flush(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // accountsLimit is how long the end of the service waits for the database.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/usage"
 )
 
 // Run is a cell that may outlive the turn in which it began: its code waits for somebody outside, who answers in another turn
@@ -57,7 +58,7 @@ const expiryMargin = 30 * time.Second
 // End, or with its sandbox. ended is called then, before Done is closed, whoever has the turn.
 func (m Metered) Begin(ctx context.Context, c sandbox.Cell, ended func()) *Run {
 	r := &Run{live: m.l.live, sb: m.Sandbox, done: make(chan struct{}), lease: m.l}
-	e := m.l.begin(KindCell, int64(len(c.Code)))
+	e := m.l.begin(usage.KindCell, int64(len(c.Code)))
 	ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if c.Call != nil {
 		c.Call = r.metered(c.Call)
@@ -91,7 +92,7 @@ func (r *Run) metered(call guest.CallFunc) guest.CallFunc {
 }
 
 // account writes the execution down in the newest turn, or at once if that is over.
-func (r *Run) account(e *Execution, wall time.Duration) {
+func (r *Run) account(e *account, wall time.Duration) {
 	r.mu.Lock()
 	l, res := r.lease, r.res.Result
 	if r.waited > 0 {

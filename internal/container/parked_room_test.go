@@ -12,6 +12,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/db/dbtest"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/usage"
 )
 
 // as gives the same service to another caller.
@@ -184,7 +185,7 @@ func TestParkedRunsMakeRoomAfterAllThatAreIdle(t *testing.T) {
 		if _, err := oldest.run.Result(); err == nil {
 			t.Error("it ended well")
 		}
-		if all := accounts(t, &two, oldest.id); !slices.ContainsFunc(all, func(x container.Execution) bool { return x.Kind == container.KindCell }) {
+		if all := accounts(t, &two, oldest.id); !slices.ContainsFunc(all, func(x usage.Execution) bool { return x.Kind == usage.KindCell }) {
 			t.Errorf("accounts %+v", all)
 		}
 	})

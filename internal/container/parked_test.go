@@ -14,6 +14,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
+	"github.com/airlock-sandbox/airlock/internal/usage"
 )
 
 // waiter is a cell that waits for answers to ask(), parked in its container.
@@ -125,13 +126,13 @@ func TestParkedRunGoesOnInAnotherTurn(t *testing.T) {
 		if e.ParkedCount() != 0 {
 			t.Errorf("%d parked at the end", e.ParkedCount())
 		}
-		var cells []container.Execution
+		var cells []usage.Execution
 		for _, x := range accounts(t, e, c.ID) {
-			if x.Kind == container.KindCell {
+			if x.Kind == usage.KindCell {
 				cells = append(cells, x)
 			}
 		}
-		if len(cells) != 1 || cells[0].Outcome != container.OutcomeExited || cells[0].BytesOut != int64(len(w.printed())) {
+		if len(cells) != 1 || cells[0].Outcome != usage.OutcomeExited || cells[0].BytesOut != int64(len(w.printed())) {
 			t.Errorf("accounts %+v", cells)
 		}
 	})
@@ -349,7 +350,7 @@ func TestParkedRunEndsWithItsContainer(t *testing.T) {
 				if _, err := w.run.Result(); err == nil {
 					t.Error("it ended well")
 				}
-				if all := accounts(t, e, c.ID); !slices.ContainsFunc(all, func(x container.Execution) bool { return x.Kind == container.KindCell }) {
+				if all := accounts(t, e, c.ID); !slices.ContainsFunc(all, func(x usage.Execution) bool { return x.Kind == usage.KindCell }) {
 					t.Errorf("accounts %+v", all)
 				}
 				if name == "another" {
@@ -373,10 +374,10 @@ func TestWaitingIsNotAccountedFor(t *testing.T) {
 		<-w.run.Done()
 		l.Release(t.Context())
 		for _, x := range accounts(t, e, c.ID) {
-			if x.Kind == container.KindCell && x.CPU >= burnt {
+			if x.Kind == usage.KindCell && x.CPU >= burnt {
 				t.Errorf("the cell used %v", x.CPU)
 			}
-			if x.Kind == container.KindExec && x.CPU < burnt {
+			if x.Kind == usage.KindExec && x.CPU < burnt {
 				t.Errorf("the command used %v", x.CPU)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/usage"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -76,6 +77,9 @@ type Service struct {
 	// AdmitNew is asked before a container is made. nil = always.
 	AdmitNew func(ctx context.Context) error
 
+	// Usage has what each call used written down; nil = nothing is.
+	Usage *usage.Log
+
 	Now func() time.Time // nil = time.Now
 	Log *slog.Logger     // nil = discard
 
@@ -96,8 +100,7 @@ type Service struct {
 	work    sync.WaitGroup // on single containers, also what a loop has left behind
 	packer  packer
 
-	accounts accounts
-	shares   shares
+	shares shares
 }
 
 // Bounds of expires_after_seconds.

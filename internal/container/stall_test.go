@@ -13,6 +13,8 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/container/containertest"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
+	"github.com/airlock-sandbox/airlock/internal/usage"
+	"github.com/airlock-sandbox/airlock/internal/usage/usagetest"
 )
 
 // deafDriver makes sandboxes of which the first never answers a freeze, whatever the time limit says.
@@ -227,12 +229,12 @@ func TestCloseEndsSandboxesAtOnceAndWritesAccountsWhateverTheTime(t *testing.T) 
 		if err := e.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		e.Book(container.Execution{ID: "exec_last", ContainerID: c.ID, Owner: e.Caller.Owner(), Kind: container.KindExec, Outcome: container.OutcomeExited})
+		e.Usage.Add(usage.Execution{ID: "exec_last", ContainerID: string(c.ID), Owner: e.Caller.Owner(), Kind: usage.KindExec, Outcome: usage.OutcomeExited})
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		_ = e.Close(gone) // its time is over
-		all, err := e.Executions(t.Context(), e.Caller, c.ID)
-		if err != nil || !slices.ContainsFunc(all, func(a container.Execution) bool { return a.ID == "exec_last" }) {
+		all, err := usagetest.Executions(t.Context(), e.DB, e.Caller, string(c.ID))
+		if err != nil || !slices.ContainsFunc(all, func(a usage.Execution) bool { return a.ID == "exec_last" }) {
 			t.Errorf("written are %+v, %v", all, err)
 		}
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
 	"github.com/airlock-sandbox/airlock/internal/upstream"
+	"github.com/airlock-sandbox/airlock/internal/usage"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -38,6 +39,7 @@ type parts struct {
 	audit      *audit.Log
 	tenants    *tenant.Service
 	files      *file.Service
+	usage      *usage.Log
 	containers *container.Service
 	direct     *direct.Service
 	messages   *messages.Service
@@ -96,8 +98,9 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 		DB: p.db, Blobs: p.blobs, Log: log, Now: cfg.Now, MaxBytes: cfg.File.MaxBytes, CursorKey: cursor,
 		QuotaBytes: cfg.File.QuotaBytes, UploadsDownloadable: cfg.File.UploadsDownloadable,
 	}
+	p.usage = &usage.Log{DB: p.db, Log: log}
 	p.containers = &container.Service{
-		DB: p.db, Files: p.files, Blobs: p.blobs, Instance: p.data.instance, CursorKey: cursor, Now: cfg.Now, Log: log,
+		DB: p.db, Files: p.files, Usage: p.usage, Blobs: p.blobs, Instance: p.data.instance, CursorKey: cursor, Now: cfg.Now, Log: log,
 		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), Preload: cfg.Sandbox.preload(), MaxFile: cfg.File.MaxBytes,
 		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
 		IdleDestroy: cfg.Container.IdleDestroy, PackAfter: cfg.Container.PackAfter, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,

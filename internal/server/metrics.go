@@ -13,6 +13,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/container"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/usage"
 )
 
 // serverMetrics is a registry of its own, so that two servers in one process do not share numbers.
@@ -75,13 +76,13 @@ func (m *serverMetrics) showDriver(caps sandbox.Capabilities) {
 }
 
 // watchAccounts shows what code waits, and that usage is not written down.
-func (m *serverMetrics) watchAccounts(c *container.Service) {
+func (m *serverMetrics) watchAccounts(c *container.Service, u *usage.Log) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "airlock_parked_count", Help: "Cells whose code waits for the client's answer to a call.",
 	}, func() float64 { return float64(c.ParkedCount()) }))
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "airlock_executions_dropped_total", Help: "Executions whose account could not be written to the database and is lost.",
-	}, func() float64 { return float64(c.DroppedExecutions()) }))
+	}, func() float64 { return float64(u.Dropped()) }))
 }
 
 // measure counts a route. Its labels come from the table and the status alone, so their number is bounded.

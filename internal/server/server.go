@@ -58,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s.metrics.watchRoom(p.containers.Admission, p.guard)
 	s.metrics.showDriver(p.caps)
-	s.metrics.watchAccounts(p.containers)
+	s.metrics.watchAccounts(p.containers, p.usage)
 	p.tenants.PublicURL = func() string { return cmp.Or(s.cfg.Identity.PublicURL, s.url) }
 	p.tenants.Erase = s.erase
 	p.audit.Start(ctx)

@@ -22,6 +22,7 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/sandbox/drivers"
 	"github.com/airlock-sandbox/airlock/internal/sandbox/rootfs"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
+	"github.com/airlock-sandbox/airlock/internal/usage"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -115,7 +116,7 @@ func (e *Env) service(t testing.TB, d *db.DB, files *file.Service, instance stri
 	driver, err := drivers.New(t.Context(), e.driver, o)
 	must(t, err)
 	s := &container.Service{
-		DB: d, Files: files, Blobs: files.Blobs, Driver: driver, Instance: instance, Now: e.Clock.Now, Log: log, CursorKey: files.CursorKey,
+		DB: d, Files: files, Blobs: files.Blobs, Driver: driver, Usage: &usage.Log{DB: d, Log: log}, Instance: instance, Now: e.Clock.Now, Log: log, CursorKey: files.CursorKey,
 		Workspaces: &sandbox.Workspaces{Dir: filepath.Join(e.Dir, "workspaces"), Log: log},
 		Snapshots:  &sandbox.Snapshots{Dir: filepath.Join(e.Dir, "snapshots"), Max: 1 << 30},
 		RootFS:     store, DefaultRootFS: image.Name,

@@ -1,7 +1,8 @@
-package container
+package usage
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/uptrace/bun"
 
@@ -35,12 +36,12 @@ func insertExecutions(ctx context.Context, d *db.DB, all []Execution) error {
 	rows := make([]executionRow, len(all))
 	for i, e := range all {
 		rows[i] = executionRow{
-			ID: e.ID, ContainerID: string(e.ContainerID), Owner: e.Owner, Kind: e.Kind, Outcome: e.Outcome, ExitCode: e.ExitCode,
+			ID: e.ID, ContainerID: e.ContainerID, Owner: e.Owner, Kind: e.Kind, Outcome: e.Outcome, ExitCode: e.ExitCode,
 			StartedAt: wire.MicrosOf(e.StartedAt), Wall: e.Wall.Microseconds(), CPU: e.CPU.Microseconds(),
 			Peak: e.PeakBytes, In: e.BytesIn, Out: e.BytesOut,
 		}
 	}
-	return write(ctx, d, "insert executions", func(ctx context.Context, tx db.Tx) error {
+	err := d.RunTx(ctx, func(ctx context.Context, tx db.Tx) error {
 		for len(rows) > 0 {
 			batch := rows[:min(len(rows), insertBatch)]
 			if _, err := tx.NewInsert().Model(&batch).On("CONFLICT (id) DO NOTHING").Exec(ctx); err != nil {
@@ -50,4 +51,8 @@ func insertExecutions(ctx context.Context, d *db.DB, all []Execution) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("insert executions: %w", err)
+	}
+	return nil
 }
