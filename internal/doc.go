@@ -3,7 +3,7 @@
 //
 //	shapes and tools   wire claude db blob jwt sandbox upstream   know no tenant and no product rule
 //	                   admission                                  when memory carries a sandbox
-//	who                tenant audit usage                        apps, keys, Caller, Owner and the one access rule; what was refused, what was used
+//	who                tenant audit usage                         apps, keys, Caller, Owner and the one access rule; what was refused, what was used
 //	owned things       file container
 //	engines            codeexec messages direct
 //	edges              server, cmd/airlock, cmd/airlock-guest

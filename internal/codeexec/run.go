@@ -113,13 +113,13 @@ func (p leasePlace) Begin(ctx context.Context, c sandbox.Cell, ended func()) (ru
 }
 
 func (p leasePlace) Park(r running, wait time.Duration, busy bool, due func(context.Context, place)) {
-	p.Lease.Park(r.(*container.Run), container.Parking{Wait: wait, Busy: busy, Due: func(ctx context.Context, l *container.Lease) {
+	p.Lease.Park(r.(*container.Parkable), container.Parking{Wait: wait, Busy: busy, Due: func(ctx context.Context, l *container.Lease) {
 		due(ctx, leasePlace{l})
 	}})
 }
 
 func (p leasePlace) Resume(ctx context.Context, r running) error {
-	return p.Lease.Resume(ctx, r.(*container.Run))
+	return p.Lease.Resume(ctx, r.(*container.Parkable))
 }
 
 func (r *Runner) place() place { return leasePlace{r.Lease} }

@@ -10,9 +10,9 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
-// Class is what a fresh container with this image asks the pool for; the empty name is the default image.
-func (s *Service) Class(image string) (sandbox.Class, error) {
-	img, err := s.Image(image)
+// Class is what a fresh container with this root file system asks the pool for; the empty name is the default one.
+func (s *Service) Class(rootFS string) (sandbox.Class, error) {
+	img, err := s.FindRootFS(rootFS)
 	if err != nil {
 		return sandbox.Class{}, err
 	}
@@ -33,7 +33,7 @@ const (
 )
 
 // claim gives a container that never had a workspace a sandbox of the pool, whose blank workspace becomes the container's;
-// nil if none is ready. release gives back the hold on the image.
+// nil if none is ready. release gives back the hold on the root file system.
 //
 // The image gets the container's name before the row says that there is one: after a crash in between, the container
 // begins anew, as it does when its own image was just made.

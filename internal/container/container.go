@@ -53,7 +53,7 @@ type Container struct {
 	ID     ID
 	Owner  tenant.Owner
 	State  State
-	RootFS string // name of the image; stays the same until the container ends
+	RootFS string // its name; stays the same until the container ends
 	// Home is the instance whose data folder holds the workspace.
 	Home string
 	// IdleTTL is how long the container lives after its last use.

@@ -25,15 +25,15 @@
 //     packed workspace, which lies on nobody's disk: the instance that unpacks it becomes its home (pack.go).
 //   - Every read of a row has the caller's access rule in its where clause.
 //   - Expiry is stored, absolute, and moves only when a turn begins or ends; it never passes the maximum age.
-//   - A parked run keeps its sandbox until its time is over: nothing but the end of its container, of the sandbox or of the
+//   - A parked cell keeps its sandbox until its time is over: nothing but the end of its container, of the sandbox or of the
 //     service, or another cell, ends it before.
 //   - The host opens no path inside a workspace: all file work is done by the guest.
 //
 // Goroutines: five background loops, between Start and Stop (sync, freeze, destroy; expire, finish what failed; write
-// accounts; end who fills a full disk; pack); one per container that the first two work on, so that one that hangs does not stop them, and a watchdog
-// that reports the first when it makes no progress; one per sync of a workspace that runs, which the detaching of that workspace waits for. Close waits for all of them.
-// Close has a few that keep variables, and waits for them. A cell that may be parked has one until it ends, and one for a turn of
-// its own when its time is over.
+// accounts; end who fills a full disk; pack); one per container that the first two work on, so that one that hangs does not
+// stop them, and a watchdog that reports the first when it makes no progress; one per sync of a workspace that is at work, which
+// the detaching of that workspace waits for. A cell that may be parked has one until it ends, and one for a turn of its own when
+// its time is over. Close has a few that keep variables. It waits for all of them.
 //
 // Files:
 //   - container.go types and pure rules; service.go create, get, list, delete; fork.go copies; recover.go what a start does with
@@ -41,7 +41,7 @@
 //   - lease.go the exclusive turn; inputs.go files in; export.go files out; sync.go what makes a turn durable
 //   - live.go the sandboxes behind containers; claim.go where a new one comes from, the pool or the driver; gone.go what is said
 //     of one that ended; snapshot.go variables that outlive it; parked.go cells that outlive their turn
-//   - loops.go the background; idle.go rest; expiry.go the end; pack.go workspaces that wait as blobs; filling.go a full disk
-//   - share.go how many work at once; room.go who is ended when memory does not carry another (internal/admission)
+//   - loops.go the background; idle.go rest; expiry.go the end; pack.go workspaces that wait as blobs; diskfull.go a full disk
+//   - concurrency.go how many work at once; evict.go who is ended when memory does not carry another (internal/admission)
 //   - execution.go what each call used (internal/usage); http.go; store.go, store_pack.go
 package container

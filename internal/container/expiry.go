@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// SweepExpired is one pass over the rows of this instance: containers past their time give up sandbox and workspace, and
+// sweepExpired is one pass over the rows of this instance: containers past their time give up sandbox and workspace, and
 // ends that failed in an earlier pass are tried again.
-func (s *Service) SweepExpired(ctx context.Context) error {
+func (s *Service) sweepExpired(ctx context.Context) error {
 	left, err := unfinished(ctx, s.DB, s.Instance)
 	if err != nil {
 		return err
@@ -34,8 +34,8 @@ func (s *Service) SweepExpired(ctx context.Context) error {
 	}
 	var mu sync.Mutex
 	var errs []error
-	some(sweepers, slices.Collect(maps.Keys(ends)), func(id ID) {
-		err := s.apart(id, ends[id])
+	forEach(sweepers, slices.Collect(maps.Keys(ends)), func(id ID) {
+		err := s.bounded(id, ends[id])
 		mu.Lock()
 		defer mu.Unlock()
 		errs = append(errs, err)

@@ -16,8 +16,10 @@ var PackSteps = []string{stepPackBlob, stepPackRow, stepUnpackImage, stepUnpackR
 // ClaimSteps are those of a claim.
 var ClaimSteps = []string{stepClaimImage, stepClaimRow}
 
-// SweepYoungBlobs is SweepBlobs without the age that protects packing under way.
-func (s *Service) SweepYoungBlobs(ctx context.Context) error { return s.sweepBlobs(ctx, -time.Hour) }
+// SweepYoungBlobs is sweepBlobs without the age that protects packing under way.
+func (s *Service) SweepYoungBlobs(ctx context.Context) error {
+	return s.sweepBlobsOlder(ctx, -time.Hour)
+}
 
 // RetryDelete finishes a deletion as the background loop does.
 func (s *Service) RetryDelete(ctx context.Context, id ID) error { return s.retryDelete(ctx, id) }
@@ -25,12 +27,12 @@ func (s *Service) RetryDelete(ctx context.Context, id ID) error { return s.retry
 // SyncWith replaces the writing of workspaces to disk.
 func (s *Service) SyncWith(f func(context.Context, *sandbox.Workspace) error) { s.sync = f }
 
-// OweUnnoted leaves a word for the next use of a container that its row does not have.
-func (s *Service) OweUnnoted(id ID, err error) {
+// LoseNote leaves a word for the next use of a container that its row does not have.
+func (s *Service) LoseNote(id ID, err error) {
 	v := s.known(id)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.unsaved = owed{err: err}
+	v.unsaved = unsaved{err: err}
 }
 
 // Entries counts the containers that the process knows.
@@ -46,3 +48,15 @@ func (s *Service) Frozen(id ID) bool {
 	defer v.put()
 	return v.frozen
 }
+
+// SweepExpired is one pass over the rows, as the background loop makes it.
+func (s *Service) SweepExpired(ctx context.Context) error { return s.sweepExpired(ctx) }
+
+// SweepPacks is one pass over workspaces that can be packed.
+func (s *Service) SweepPacks(ctx context.Context) error { return s.sweepPacks(ctx) }
+
+// SweepSnapshots removes all snapshots while there is no disk for them.
+func (s *Service) SweepSnapshots(ctx context.Context) error { return s.sweepAllSnapshots(ctx) }
+
+// SweepFullDisk is one look at the disk.
+func (s *Service) SweepFullDisk(ctx context.Context) { s.sweepFullDisk(ctx) }

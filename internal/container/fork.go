@@ -41,7 +41,7 @@ func (l *Lease) fork(ctx context.Context) (*Container, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, c := l.s, l.c
-	img, err := s.Image(c.RootFS)
+	img, err := s.FindRootFS(c.RootFS)
 	if err != nil {
 		return nil, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
 	}
@@ -112,7 +112,7 @@ func (l *Lease) standStill(ctx context.Context) (goOn func(), err error) {
 			return nil, err
 		}
 	}
-	v.soil() // whatever ran since the last sync
+	v.markDirty() // whatever ran since the last sync
 	if err := s.save(ctx, v); err != nil {
 		goOn()
 		return nil, err

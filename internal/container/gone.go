@@ -57,7 +57,7 @@ func goneError(sb *sandbox.Sandbox, err error) error {
 const (
 	whyDied     = "died"
 	whyIdle     = "idle"
-	whyRoom     = "room" // for somebody else's
+	whyMemory   = "memory" // somebody else needed it
 	whyExpired  = "expired"
 	whyDeleted  = "deleted"
 	whyShutdown = "shutdown"

@@ -13,11 +13,11 @@ import (
 // parkedGrace if their code waits, are frozen, for IdleDestroy destroyed, and dead ones are put away. The background loop
 // calls it; tests call it with a clock of their own.
 func (s *Service) SweepIdle(ctx context.Context) {
-	some(sweepers, s.snapshot(), func(v *live) {
+	forEach(sweepers, s.snapshot(), func(v *live) {
 		if !v.try() {
 			return // a turn runs
 		}
-		err := s.apart(v.id, func() error {
+		err := s.bounded(v.id, func() error {
 			defer v.put()
 			return s.sweepOne(ctx, v)
 		})
@@ -31,7 +31,7 @@ func (s *Service) sweepOne(ctx context.Context, v *live) error {
 	s.syncLive(ctx, v)
 	idle := s.now().Sub(v.idleSince)
 	sb := v.sandbox()
-	if r := v.run(); r != nil {
+	if r := v.parked(); r != nil {
 		return s.freezeParked(ctx, v, r, idle) // it keeps its sandbox until SweepParked goes on with it
 	}
 	if sb == nil && v.ws == nil {
@@ -69,9 +69,9 @@ func (v *live) freeze(ctx context.Context, sb *sandbox.Sandbox) error {
 	return v.stop(ctx, sb, sb.Freeze)
 }
 
-// suspend is freeze for what is to go on soon: nothing that could be made again is given up.
-func (v *live) suspend(ctx context.Context, sb *sandbox.Sandbox) error {
-	return v.stop(ctx, sb, sb.Suspend)
+// freezeBriefly is freeze for what is to go on soon: nothing that could be made again is given up.
+func (v *live) freezeBriefly(ctx context.Context, sb *sandbox.Sandbox) error {
+	return v.stop(ctx, sb, sb.FreezeBriefly)
 }
 
 func (v *live) stop(ctx context.Context, sb *sandbox.Sandbox, how func(context.Context) error) error {

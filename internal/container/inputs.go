@@ -77,7 +77,7 @@ func (l *Lease) AddFile(ctx context.Context, caller tenant.Caller, f *file.File)
 	}
 	// The row comes last, when the file is safe: it promises that the workspace holds the file, and no later turn looks
 	// again. A crash before it leaves a file that the next attempt overwrites.
-	l.live.soil()
+	l.live.markDirty()
 	if err := l.s.save(ctx, l.live); err != nil {
 		return "", fmt.Errorf("sync workspace of container %s: %w", l.c.ID, err)
 	}

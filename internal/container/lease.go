@@ -236,15 +236,15 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 	l.bookLast()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncLimit+10*time.Second)
 	defer cancel()
-	l.live.soil()
-	run := l.live.run()
+	l.live.markDirty()
+	cell := l.live.parked()
 	// Of a turn that did nothing but park code nobody was told a result; the background loop syncs what the code wrote.
 	if durable && (l.answers || !l.parks) {
 		l.s.syncLive(ctx, l.live)
 	}
 	moved := l.c.touch(l.s.now())
-	if run != nil {
-		moved = l.rest(run) || moved
+	if cell != nil {
+		moved = l.rest(cell) || moved
 	}
 	if moved {
 		// A container deleted during the turn has no row to write to.
@@ -252,7 +252,7 @@ func (l *Lease) release(ctx context.Context, durable bool) {
 			l.s.log().ErrorContext(ctx, "save container use", "container_id", l.c.ID, "error", err)
 		}
 	}
-	l.settleShare(run)
+	l.settleShare(cell)
 	l.s.giveTurn(l.live)
 }
 

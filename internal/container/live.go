@@ -37,7 +37,7 @@ type live struct {
 	mu     sync.Mutex
 	sb     *sandbox.Sandbox
 	ws     *sandbox.Workspace // attached; outlives sandboxes that died
-	hold   func()             // gives back the hold on the image
+	hold   func()             // gives back the hold on the root file system
 	closed bool               // the container is being deleted: no sandbox is started any more
 	use    memoryUse
 	size   int64 // of the image at the last look at it on a full disk, in bytes
@@ -46,10 +46,10 @@ type live struct {
 	startedAt time.Time
 	counted   time.Duration
 	booked    bool
-	dirty     bool    // used since the last sync began
-	saving    *saving // a sync that runs, perhaps longer than the turn that began it
-	parked    *Run    // waits beyond the turn for an answer
-	unsaved   owed    // what the next use is to be told
+	dirty     bool      // used since the last sync began
+	saving    *saving   // a sync that runs, perhaps longer than the turn that began it
+	waits     *Parkable // waits beyond the turn for an answer
+	unsaved   unsaved   // what the next use is to be told
 
 	frozen    bool
 	noFreeze  bool      // freezing failed since the last use
@@ -197,7 +197,7 @@ func (l *Lease) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 func (l *Lease) sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 	s, v := l.s, l.live
 	if l.share == nil {
-		taken, err := s.shares.take(l.caller, s.PerApp, s.PerUser, v.share)
+		taken, err := s.inUse.take(l.caller, s.PerApp, s.PerUser, v.share)
 		if err != nil {
 			return nil, err
 		}
@@ -244,9 +244,9 @@ func (l *Lease) start(ctx context.Context) (sb *sandbox.Sandbox, continued bool,
 			return nil, false, err
 		}
 	}
-	img, err := s.Image(c.RootFS)
+	img, err := s.FindRootFS(c.RootFS)
 	if err != nil {
-		// The container asked for this image when it was made, so its absence is the server's fault.
+		// The container asked for it when it was made, so its absence is the server's fault.
 		return nil, false, wire.Internal(fmt.Errorf("root file system %s of container %s: %w", c.RootFS, c.ID, err))
 	}
 	began := time.Now()
@@ -426,7 +426,7 @@ func (s *Service) detach(ctx context.Context, v *live, end func(context.Context)
 	defer cancel()
 	if err := end(ctx); err != nil {
 		if errors.Is(err, sandbox.ErrUnsaved) {
-			s.owe(ctx, v, err)
+			s.noteUnsaved(ctx, v, err)
 		}
 		return fmt.Errorf("detach workspace of container %s: %w", v.id, err)
 	}
@@ -471,8 +471,8 @@ func (s *Service) dropLive(ctx context.Context, id ID, why string) error {
 	return nil
 }
 
-// owesWord says whether the next use must be told something that only this entry knows.
-func (v *live) owesWord() bool {
+// hasUnsaved says whether the next use must be told something that only this entry knows.
+func (v *live) hasUnsaved() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.unsaved.err != nil && !v.unsaved.noted
@@ -487,7 +487,7 @@ func (s *Service) forget(v *live) {
 	}
 	// Somebody who waits has a pointer to this entry; a second one beside it would allow two turns at once. A deleted
 	// container has no such problem: whoever waits finds the row gone.
-	if (v.waiting == 0 && !v.owesWord()) || v.closed {
+	if (v.waiting == 0 && !v.hasUnsaved()) || v.closed {
 		delete(s.lives, v.id)
 	}
 }

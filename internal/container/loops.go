@@ -22,7 +22,7 @@ const rowsEvery = time.Minute
 
 // Start begins the background loops. Starting twice is harmless.
 func (s *Service) Start(ctx context.Context) {
-	s.loop.start(ctx, s.run)
+	s.loop.start(ctx, s.lifeCycle)
 	second := cmp.Or(s.SweepEvery, time.Second)
 	rows := rowsEvery
 	if second < time.Second {
@@ -30,7 +30,7 @@ func (s *Service) Start(ctx context.Context) {
 	}
 	s.ends.start(ctx, every(rows, s.sweepRows))
 	s.booking.start(ctx, every(second, s.writeAccounts))
-	s.filling.start(ctx, every(min(second, fillingEvery), s.SweepFilling))
+	s.fullDisk.start(ctx, every(min(second, fullDiskEvery), s.sweepFullDisk))
 	s.packing.start(ctx, s.runPacks)
 }
 
@@ -39,7 +39,7 @@ func (s *Service) Stop() {
 	s.loop.stop()
 	s.ends.stop()
 	s.booking.stop()
-	s.filling.stop()
+	s.fullDisk.stop()
 	s.packing.stop()
 }
 
@@ -81,7 +81,8 @@ func (l *loop) stop() {
 	l.cancel = nil
 }
 
-func (s *Service) run(ctx context.Context, done chan struct{}) {
+// lifeCycle is the loop of sandboxes.
+func (s *Service) lifeCycle(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	tick := time.NewTicker(cmp.Or(s.SweepEvery, time.Second))
 	defer tick.Stop()
@@ -103,7 +104,7 @@ func (s *Service) run(ctx context.Context, done chan struct{}) {
 }
 
 func (s *Service) sweepRows(ctx context.Context) {
-	if err := errors.Join(s.SweepExpired(ctx), s.SweepSnapshots(ctx)); err != nil && ctx.Err() == nil {
+	if err := errors.Join(s.sweepExpired(ctx), s.sweepAllSnapshots(ctx)); err != nil && ctx.Err() == nil {
 		s.log().ErrorContext(ctx, "sweep expired containers", "error", err)
 	}
 }
@@ -150,9 +151,9 @@ const (
 	closers  = 16
 )
 
-// apart works on one container. If that does not end, which nothing should be able to bring about, the container keeps its
+// bounded works on one container. If that does not end, which nothing should be able to bring about, the container keeps its
 // turn and its goroutine, and the others go on.
-func (s *Service) apart(id ID, do func() error) error {
+func (s *Service) bounded(id ID, do func() error) error {
 	done := make(chan error, 1)
 	s.work.Go(func() { done <- do() })
 	limit := time.NewTimer(cmp.Or(s.SweepLimit, sweepLimit))
@@ -165,8 +166,8 @@ func (s *Service) apart(id ID, do func() error) error {
 	}
 }
 
-// some does the same with all, a few at a time, and returns after the last.
-func some[T any](few int, all []T, do func(T)) {
+// forEach does the same with all, a few at a time, and returns after the last.
+func forEach[T any](few int, all []T, do func(T)) {
 	var group sync.WaitGroup
 	slots := make(chan struct{}, few)
 	for _, v := range all {
@@ -202,7 +203,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.keepAll(ctx)
 	var mu sync.Mutex
 	var errs []error
-	some(closers, s.snapshot(), func(v *live) {
+	forEach(closers, s.snapshot(), func(v *live) {
 		err := s.dropLive(ctx, v.id, whyShutdown)
 		mu.Lock()
 		defer mu.Unlock()

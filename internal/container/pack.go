@@ -25,7 +25,7 @@ import (
 //	pack:    image ── blob written ── row names the blob ── image removed
 //	unpack:  blob ─── image written ── row names the image ── blob removed
 //
-// An image beside its blob is removed at the next start or use, a blob that no row names by SweepBlobs.
+// An image beside its blob is removed at the next start or use, a blob that no row names by sweepBlobs.
 
 const (
 	packPrefix = "workspaces/"
@@ -68,9 +68,9 @@ type packer struct {
 // errWanted ends the packing of a workspace that somebody wants to use.
 var errWanted = errors.New("the container is wanted")
 
-// SweepPacks is one pass over the containers of this instance: workspaces that were not used for PackAfter are packed.
+// sweepPacks is one pass over the containers of this instance: workspaces that were not used for PackAfter are packed.
 // A request that wants one of them meanwhile does not wait for it. The background loop calls it.
-func (s *Service) SweepPacks(ctx context.Context) error {
+func (s *Service) sweepPacks(ctx context.Context) error {
 	after := cmp.Or(s.PackAfter, defaultPackAfter)
 	if after < 0 || s.Blobs == nil {
 		return nil
@@ -265,10 +265,10 @@ func (s *Service) dropPack(ctx context.Context, c *Container) error {
 	return s.Blobs.Delete(ctx, c.packKey)
 }
 
-// SweepBlobs removes packed workspaces that no row names: what a crash left. It reads all names in the store.
-func (s *Service) SweepBlobs(ctx context.Context) error { return s.sweepBlobs(ctx, orphanAge) }
+// sweepBlobs removes packed workspaces that no row names: what a crash left. It reads all names in the store.
+func (s *Service) sweepBlobs(ctx context.Context) error { return s.sweepBlobsOlder(ctx, orphanAge) }
 
-func (s *Service) sweepBlobs(ctx context.Context, age time.Duration) error {
+func (s *Service) sweepBlobsOlder(ctx context.Context, age time.Duration) error {
 	if s.Blobs == nil {
 		return nil
 	}
@@ -317,12 +317,12 @@ func (s *Service) runPacks(ctx context.Context, done chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		if err := s.SweepPacks(ctx); err != nil && ctx.Err() == nil {
+		if err := s.sweepPacks(ctx); err != nil && ctx.Err() == nil {
 			s.log().ErrorContext(ctx, "pack idle workspaces", "error", err)
 		}
 		if now := time.Now(); now.Sub(swept) >= blobsEvery {
 			swept = now
-			if err := s.SweepBlobs(ctx); err != nil && ctx.Err() == nil {
+			if err := s.sweepBlobs(ctx); err != nil && ctx.Err() == nil {
 				s.log().ErrorContext(ctx, "sweep packed workspaces", "error", err)
 			}
 		}

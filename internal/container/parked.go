@@ -12,18 +12,18 @@ import (
 	"github.com/airlock-sandbox/airlock/internal/usage"
 )
 
-// Run is a cell that may outlive the turn in which it began: its code waits for somebody outside, who answers in another turn
+// Parkable is a cell that may outlive the turn in which it began: its code waits for somebody outside, who answers in another turn
 // or never.
 //
 //	running, in a turn ──Park, end of the turn──► parked: the sandbox is kept and soon frozen, the turn is free
 //	       ▲                                        │
 //	       ├── Resume, by who has the answer ◄──────┤
-//	       └── Due, in a turn of its own ◄──────────┘ the time is over, or the run has ended
+//	       └── Due, in a turn of its own ◄──────────┘ the time is over, or the cell has ended
 //
-// Whoever holds the turn may use the sandbox meanwhile; it is frozen again after that turn. A run ends with its sandbox
-// at the latest, so with its container and with the service, or when its memory is needed (room.go). Until then it has
+// Whoever holds the turn may use the sandbox meanwhile; it is frozen again after that turn. A cell ends with its sandbox
+// at the latest, so with its container and with the service, or when its memory is needed (evict.go). Until then it has
 // the share of whoever began or answered it last.
-type Run struct {
+type Parkable struct {
 	live   *live
 	sb     *sandbox.Sandbox
 	cancel context.CancelCauseFunc
@@ -40,24 +40,24 @@ type Run struct {
 	until     time.Time
 }
 
-// Parking says how long a parked run is kept and what becomes of it then.
+// Parking says how long a parked cell is kept and what becomes of it then.
 type Parking struct {
 	// Wait is counted from the end of the turn.
 	Wait time.Duration
 	// Busy says that the code is at work and not waiting, so the sandbox is not frozen.
 	Busy bool
-	// Due is called in a turn of its own when Wait is over or the run has ended, unless Resume came before. ctx ends with
+	// Due is called in a turn of its own when Wait is over or the cell has ended, unless Resume came before. ctx ends with
 	// the container and with the service.
 	Due func(ctx context.Context, l *Lease)
 }
 
-// expiryMargin is how much longer than its parked run a container lives: an answer that comes in time has to find it.
+// expiryMargin is how much longer than its parked cell a container lives: an answer that comes in time has to find it.
 const expiryMargin = 30 * time.Second
 
-// Begin starts a cell that may be parked, and keeps its account. Of ctx it takes the values only: the run ends by itself, by
+// Begin starts a cell that may be parked, and keeps its account. Of ctx it takes the values only: the cell ends by itself, by
 // End, or with its sandbox. ended is called then, before Done is closed, whoever has the turn.
-func (m Metered) Begin(ctx context.Context, c sandbox.Cell, ended func()) *Run {
-	r := &Run{live: m.l.live, sb: m.Sandbox, done: make(chan struct{}), lease: m.l}
+func (m Metered) Begin(ctx context.Context, c sandbox.Cell, ended func()) *Parkable {
+	r := &Parkable{live: m.l.live, sb: m.Sandbox, done: make(chan struct{}), lease: m.l}
 	e := m.l.begin(usage.KindCell, int64(len(c.Code)))
 	ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if c.Call != nil {
@@ -74,8 +74,8 @@ func (m Metered) Begin(ctx context.Context, c sandbox.Cell, ended func()) *Run {
 	return r
 }
 
-// metered keeps what passes while the code waits out of the run's account: the sandbox stands still then, or works for others.
-func (r *Run) metered(call guest.CallFunc) guest.CallFunc {
+// metered keeps what passes while the code waits out of the cell's account: the sandbox stands still then, or works for others.
+func (r *Parkable) metered(call guest.CallFunc) guest.CallFunc {
 	return func(ctx context.Context, calls []sandbox.ToolCall) []sandbox.ToolAnswer {
 		began := time.Now()
 		before, err := r.sb.CPU(ctx)
@@ -92,7 +92,7 @@ func (r *Run) metered(call guest.CallFunc) guest.CallFunc {
 }
 
 // account writes the execution down in the newest turn, or at once if that is over.
-func (r *Run) account(e *account, wall time.Duration) {
+func (r *Parkable) account(e *account, wall time.Duration) {
 	r.mu.Lock()
 	l, res := r.lease, r.res.Result
 	if r.waited > 0 {
@@ -102,17 +102,17 @@ func (r *Run) account(e *account, wall time.Duration) {
 	l.finish(e, res, r.err, r.sb.ExitReason())
 }
 
-// Done is closed when the run has ended; then Result tells how, as Sandbox.Cell does.
-func (r *Run) Done() <-chan struct{} { return r.done }
+// Done is closed when the cell has ended; then Result tells how, as Sandbox.Cell does.
+func (r *Parkable) Done() <-chan struct{} { return r.done }
 
 // Result is that of the cell, after Done.
-func (r *Run) Result() (sandbox.CellResult, error) { return r.res, r.err }
+func (r *Parkable) Result() (sandbox.CellResult, error) { return r.res, r.err }
 
-// End interrupts the run with a cause; it has ended when Done is closed. The sandbox must not be frozen.
-func (r *Run) End(cause error) { r.cancel(cause) }
+// End interrupts the cell with a cause; it has ended when Done is closed. The sandbox must not be frozen.
+func (r *Parkable) End(cause error) { r.cancel(cause) }
 
-// over reports whether the run has ended.
-func (r *Run) over() bool {
+// over reports whether the cell has ended.
+func (r *Parkable) over() bool {
 	select {
 	case <-r.done:
 		return true
@@ -121,9 +121,9 @@ func (r *Run) over() bool {
 	}
 }
 
-// Park keeps a run of this container beyond the turn. There is one at a time: a Run that is begun while another is parked must
+// Park keeps a cell of this container beyond the turn. There is one at a time: a cell that is begun while another is parked must
 // end that first (EndParked).
-func (l *Lease) Park(r *Run, p Parking) {
+func (l *Lease) Park(r *Parkable, p Parking) {
 	r.mu.Lock()
 	r.park, r.since, r.until = p, time.Time{}, time.Time{}
 	r.mu.Unlock()
@@ -133,9 +133,9 @@ func (l *Lease) Park(r *Run, p Parking) {
 	l.live.setParked(r)
 }
 
-// Resume takes a parked run over into this turn and lets its sandbox run. An error that matches sandbox.ErrGone says that the
-// sandbox is not there any more: the run has ended, or is about to.
-func (l *Lease) Resume(ctx context.Context, r *Run) error {
+// Resume takes a parked cell over into this turn and lets its sandbox run. An error that matches sandbox.ErrGone says that the
+// sandbox is not there any more: the cell has ended, or is about to.
+func (l *Lease) Resume(ctx context.Context, r *Parkable) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -163,7 +163,7 @@ func (l *Lease) Resume(ctx context.Context, r *Run) error {
 	return err
 }
 
-// EndParked ends the run that is parked in this container, if there is one, and waits for its end.
+// EndParked ends the cell that is parked in this container, if there is one, and waits for its end.
 func (l *Lease) EndParked(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	v := l.live
@@ -174,8 +174,8 @@ func (l *Lease) EndParked(ctx context.Context, cause error) error {
 	return v.endParked(ctx, cause)
 }
 
-// ExpiresAt is the time until which the client is promised its container: that of the row, or while a run is parked that of
-// the run, which ends sooner. The container lives on regardless, so that nobody loses files over a call that was not answered.
+// ExpiresAt is the time until which the client is promised its container: that of the row, or while a cell is parked that of
+// the cell, which ends sooner. The container lives on regardless, so that nobody loses files over a call that was not answered.
 func (l *Lease) ExpiresAt() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +183,7 @@ func (l *Lease) ExpiresAt() time.Time {
 		return time.Time{}
 	}
 	at := l.c.ExpiresAt
-	if r := l.live.run(); r != nil {
+	if r := l.live.parked(); r != nil {
 		if until := r.deadline(); !until.IsZero() && until.Add(expiryMargin).Before(at) {
 			return until.Add(expiryMargin)
 		}
@@ -191,21 +191,21 @@ func (l *Lease) ExpiresAt() time.Time {
 	return at
 }
 
-func (r *Run) deadline() time.Time {
+func (r *Parkable) deadline() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.until
 }
 
-// parkedSince is the end of the turn that parked the run.
-func (r *Run) parkedSince() time.Time {
+// parkedSince is the end of the turn that parked the cell.
+func (r *Parkable) parkedSince() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.since
 }
 
-// arm begins the wait of a run that was parked in the turn that ends now; one of an earlier turn keeps its time.
-func (r *Run) arm(now time.Time) (until time.Time) {
+// arm begins the wait of a cell that was parked in the turn that ends now; one of an earlier turn keeps its time.
+func (r *Parkable) arm(now time.Time) (until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.until.IsZero() {
@@ -214,16 +214,16 @@ func (r *Run) arm(now time.Time) (until time.Time) {
 	return r.until
 }
 
-// busy reports whether the code of a parked run works, or has ended, so that it is not to be stopped.
-func (r *Run) busy() bool {
+// busy reports whether the code of a parked cell works, or has ended, so that it is not to be stopped.
+func (r *Parkable) busy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.park.Busy || r.over()
 }
 
-// rest ends the turn of a container with a parked run: its time begins, and its container lives longer than it. It reports
+// rest ends the turn of a container with a parked cell: its time begins, and its container lives longer than it. It reports
 // whether the expiry moved.
-func (l *Lease) rest(r *Run) (moved bool) {
+func (l *Lease) rest(r *Parkable) (moved bool) {
 	until := r.arm(l.s.now())
 	before := l.c.ExpiresAt
 	if least := until.Add(expiryMargin); before.Before(least) {
@@ -239,37 +239,37 @@ func (l *Lease) rest(r *Run) (moved bool) {
 // they nor the response before pay for stopping and continuing the processes.
 const parkedGrace = time.Second
 
-// freezeParked stops the sandbox of a parked run that was not answered at once; the turn is the caller's.
-func (s *Service) freezeParked(ctx context.Context, v *live, r *Run, idle time.Duration) error {
+// freezeParked stops the sandbox of a parked cell that was not answered at once; the turn is the caller's.
+func (s *Service) freezeParked(ctx context.Context, v *live, r *Parkable, idle time.Duration) error {
 	sb := v.sandbox()
-	if s.IdleFreeze < 0 || s.ParkedRuns || v.frozen || v.noFreeze || idle < parkedGrace || sb == nil || sb != r.sb || r.busy() {
+	if s.IdleFreeze < 0 || s.KeepParkedRunning || v.frozen || v.noFreeze || idle < parkedGrace || sb == nil || sb != r.sb || r.busy() {
 		return nil
 	}
-	if err := v.suspend(ctx, sb); err != nil && !sb.Ended() {
+	if err := v.freezeBriefly(ctx, sb); err != nil && !sb.Ended() {
 		return fmt.Errorf("freeze parked sandbox: %w", err)
 	}
 	return nil
 }
 
-// run is the parked one, nil if none is.
-func (v *live) run() *Run {
+// parked is the cell that waits, nil if none is.
+func (v *live) parked() *Parkable {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.parked
+	return v.waits
 }
 
-func (v *live) setParked(r *Run) {
+func (v *live) setParked(r *Parkable) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.parked = r
+	v.waits = r
 }
 
-// unpark forgets the parked run if it is this one.
-func (v *live) unpark(r *Run) {
+// unpark forgets the parked cell if it is this one.
+func (v *live) unpark(r *Parkable) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.parked == r {
-		v.parked = nil
+	if v.waits == r {
+		v.waits = nil
 	}
 }
 
@@ -292,7 +292,7 @@ func (v *live) thaw(ctx context.Context, sb *sandbox.Sandbox) error {
 
 // endParked needs the turn. A sandbox that cannot be continued is left to whoever uses or ends it next.
 func (v *live) endParked(ctx context.Context, cause error) error {
-	r := v.run()
+	r := v.parked()
 	if r == nil {
 		return nil
 	}
@@ -310,9 +310,9 @@ func (v *live) endParked(ctx context.Context, cause error) error {
 	}
 }
 
-// dueRun is a parked run whose time is over at now, or that has ended by itself.
-func (v *live) dueRun(now time.Time) *Run {
-	r := v.run()
+// dueParked is a parked cell whose time is over at now, or that has ended by itself.
+func (v *live) dueParked(now time.Time) *Parkable {
+	r := v.parked()
 	if r == nil {
 		return nil
 	}
@@ -323,17 +323,17 @@ func (v *live) dueRun(now time.Time) *Run {
 	return r
 }
 
-// SweepParked is one pass over parked runs: those whose time is over get a turn of their own to go on in. It does not wait for
+// SweepParked is one pass over parked cells: those whose time is over get a turn of their own to go on in. It does not wait for
 // them. The background loop calls it.
 func (s *Service) SweepParked(ctx context.Context) {
 	for _, v := range s.snapshot() {
-		if v.dueRun(s.now()) == nil {
+		if v.dueParked(s.now()) == nil {
 			continue
 		}
 		if !v.try() {
 			continue // a turn runs
 		}
-		r := v.dueRun(s.now())
+		r := v.dueParked(s.now())
 		if r == nil {
 			v.put()
 			continue
@@ -342,11 +342,11 @@ func (s *Service) SweepParked(ctx context.Context) {
 	}
 }
 
-// due lets a run go on whose time is over; the turn is the caller's and ends here.
-func (s *Service) due(ctx context.Context, v *live, r *Run) {
+// due lets a cell go on whose time is over; the turn is the caller's and ends here.
+func (s *Service) due(ctx context.Context, v *live, r *Parkable) {
 	c, err := find(ctx, s.DB, v.id)
 	if err != nil {
-		s.log().ErrorContext(ctx, "go on with a parked run", "container_id", v.id, "error", err)
+		s.log().ErrorContext(ctx, "go on with a parked cell", "container_id", v.id, "error", err)
 		v.put() // the next pass tries again
 		return
 	}
@@ -364,13 +364,13 @@ func (s *Service) due(ctx context.Context, v *live, r *Run) {
 	act(work, l)
 }
 
-// endAllParked interrupts the parked runs at the end of the service, so that the variables of their interpreters can be kept
+// endAllParked interrupts the parked cells at the end of the service, so that the variables of their interpreters can be kept
 // and their accounts are written.
 func (s *Service) endAllParked(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endParkedLimit)
 	defer cancel()
-	some(closers, s.snapshot(), func(v *live) {
-		if v.run() == nil {
+	forEach(closers, s.snapshot(), func(v *live) {
+		if v.parked() == nil {
 			return
 		}
 		if !v.try() {
@@ -378,19 +378,19 @@ func (s *Service) endAllParked(ctx context.Context) {
 		}
 		defer v.put()
 		if err := v.endParked(ctx, endError(whyShutdown)); err != nil {
-			s.log().WarnContext(ctx, "end parked run", "container_id", v.id, "error", err)
+			s.log().WarnContext(ctx, "end parked cell", "container_id", v.id, "error", err)
 		}
 	})
 }
 
-// endParkedLimit is how long the end of the service waits for parked runs; guests end them within seconds.
+// endParkedLimit is how long the end of the service waits for parked cells; guests end them within seconds.
 const endParkedLimit = 10 * time.Second
 
-// ParkedCount is the number of parked runs.
+// ParkedCount is the number of parked cells.
 func (s *Service) ParkedCount() int {
 	n := 0
 	for _, v := range s.snapshot() {
-		if v.run() != nil {
+		if v.parked() != nil {
 			n++
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // waiter is a cell that waits for answers to ask(), parked in its container.
 type waiter struct {
 	id     container.ID
-	run    *container.Run
+	run    *container.Parkable
 	asked  chan []sandbox.ToolCall
 	answer chan string
 	due    chan *container.Lease
@@ -229,7 +229,7 @@ func TestParkedSandboxThatWorksIsNotFrozen(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]func(e *containertest.Env, p *container.Parking){
 		"works":         func(_ *containertest.Env, p *container.Parking) { p.Busy = true },
-		"setting":       func(e *containertest.Env, _ *container.Parking) { e.ParkedRuns = true },
+		"setting":       func(e *containertest.Env, _ *container.Parking) { e.KeepParkedRunning = true },
 		"never freezes": func(e *containertest.Env, _ *container.Parking) { e.IdleFreeze = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -320,7 +320,7 @@ func TestPromiseOfAContainerWithAParkedRunIsShort(t *testing.T) {
 	})
 }
 
-// However a container ends, its parked run ends with it, and is accounted for.
+// However a container ends, its parked cell ends with it, and is accounted for.
 func TestParkedRunEndsWithItsContainer(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testing.T, *containertest.Env, container.ID) error{

@@ -70,16 +70,16 @@ func TestParkedSandboxThatDoesNotThawIsEnded(t *testing.T) {
 	defer theirs.Close()
 	inst := &stubborn{thawErr: errors.New("stuck")}
 	v.sb, v.hold, v.frozen = sandbox.New(sandbox.Spec{}, guest.NewConn(ours, guest.Options{}), inst), func() {}, true
-	r := &Run{live: v, sb: v.sb}
-	v.parked = r
+	r := &Parkable{live: v, sb: v.sb}
+	v.waits = r
 	l := &Lease{s: s, live: v}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if err := l.Resume(gone, r); err == nil || errors.Is(err, sandbox.ErrGone) || v.run() != r || v.sandbox() == nil {
+	if err := l.Resume(gone, r); err == nil || errors.Is(err, sandbox.ErrGone) || v.parked() != r || v.sandbox() == nil {
 		t.Errorf("a client who leaves: %v", err)
 	}
-	if err := l.Resume(t.Context(), r); !errors.Is(err, sandbox.ErrGone) || v.run() != nil || v.sandbox() != nil || r.lease != l {
-		t.Errorf("resume: %v, parked %v, sandbox %v", err, v.run(), v.sandbox())
+	if err := l.Resume(t.Context(), r); !errors.Is(err, sandbox.ErrGone) || v.parked() != nil || v.sandbox() != nil || r.lease != l {
+		t.Errorf("resume: %v, parked %v, sandbox %v", err, v.parked(), v.sandbox())
 	}
 }
 
@@ -93,7 +93,7 @@ func TestSyncThatHangsIsLeftBehindAndCoversNoLaterWrite(t *testing.T) {
 	}}
 	v := newLive("container_x", t0)
 	v.ws = &sandbox.Workspace{}
-	v.soil()
+	v.markDirty()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.syncLive(ctx, v) // returns, which is the point
@@ -101,7 +101,7 @@ func TestSyncThatHangsIsLeftBehindAndCoversNoLaterWrite(t *testing.T) {
 	if err := s.save(ctx, v); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for the sync that hangs: %v", err)
 	}
-	v.soil()
+	v.markDirty()
 	later := make(chan error)
 	go func() { later <- s.save(t.Context(), v) }()
 	close(goOn)
@@ -130,7 +130,7 @@ func TestSyncThatFailsIsRepeated(t *testing.T) {
 	}}
 	v := newLive("container_x", t0)
 	v.ws = &sandbox.Workspace{}
-	v.soil()
+	v.markDirty()
 	if err := s.save(t.Context(), v); !errors.Is(err, bad) {
 		t.Errorf("first: %v", err)
 	}
@@ -156,7 +156,7 @@ func TestNextUseIsToldOnceThatASyncFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.ws = &sandbox.Workspace{}
-	v.soil()
+	v.markDirty()
 	s.syncLive(t.Context(), v)
 	fails = false
 	s.syncLive(t.Context(), v)

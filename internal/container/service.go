@@ -39,23 +39,23 @@ type Service struct {
 	// CursorKey signs list cursors.
 	CursorKey wire.CursorKey
 
-	// DefaultRootFS names the image of containers that ask for none; empty = the store's default.
+	// DefaultRootFS names the root file system of containers that ask for none; empty = the store's default.
 	DefaultRootFS string
 	// Limits of every sandbox; zero = sandbox.DefaultLimits.
 	Limits sandbox.Limits
 	// Preload names the Python modules that sandboxes have imported before they are asked; see sandbox.Spec.
 	Preload []string
 
-	IdleTTL     time.Duration // rolling life after the last use; 0 = 1 h
-	MaxAge      time.Duration // absolute life; 0 = 30 days
-	IdleFreeze  time.Duration // 0 = 30 s, negative = never
-	IdleDestroy time.Duration // 0 = 10 min
-	ParkedRuns  bool          // a sandbox whose code waits for an answer from outside is not frozen
-	PackAfter   time.Duration // unused time after which a workspace is packed; 0 = 1 h, negative = never
-	BusyWait    time.Duration // how long a request waits for a busy container; 0 = 30 s, negative = not at all
-	SweepEvery  time.Duration // pace of the background loop; 0 = 1 s
-	SweepLimit  time.Duration // how long one container may hold it up; 0 = 30 s
-	KeepLimit   time.Duration // how long the end of a sandbox waits for its snapshot; 0 = 20 s
+	IdleTTL           time.Duration // rolling life after the last use; 0 = 1 h
+	MaxAge            time.Duration // absolute life; 0 = 30 days
+	IdleFreeze        time.Duration // 0 = 30 s, negative = never
+	IdleDestroy       time.Duration // 0 = 10 min
+	KeepParkedRunning bool          // a sandbox whose code waits for an answer from outside is not frozen
+	PackAfter         time.Duration // unused time after which a workspace is packed; 0 = 1 h, negative = never
+	BusyWait          time.Duration // how long a request waits for a busy container; 0 = 30 s, negative = not at all
+	SweepEvery        time.Duration // pace of the background loop; 0 = 1 s
+	SweepLimit        time.Duration // how long one container may hold it up; 0 = 30 s
+	KeepLimit         time.Duration // how long the end of a sandbox waits for its snapshot; 0 = 20 s
 
 	// PerApp and PerUser bound the turns that use a sandbox at once, of an app and of one user in it; 0 = no bound.
 	PerApp, PerUser int
@@ -71,9 +71,9 @@ type Service struct {
 	AdmitSnapshot func(ctx context.Context) error
 	// DiskFull says whether the disk takes no more data; sandboxes that go on writing then are ended. nil = never.
 	DiskFull func(ctx context.Context) bool
-	// MakeRoom is called before workspaces are written out, so that what can be given up on a disk without any room is. nil =
+	// TrimBallast is called before workspaces are written out, so that what can be given up on a disk without any room is. nil =
 	// nothing can.
-	MakeRoom func(ctx context.Context)
+	TrimBallast func(ctx context.Context)
 	// AdmitNew is asked before a container is made. nil = always.
 	AdmitNew func(ctx context.Context) error
 
@@ -91,16 +91,16 @@ type Service struct {
 	deleting map[ID]bool // deletions at work in this process
 	expiring map[ID]bool // and other ends
 
-	loop    loop // freezes, destroys
-	ends    loop
-	booking loop
-	filling loop
-	wasFull atomic.Bool // at the last SweepFilling
-	packing loop
-	work    sync.WaitGroup // on single containers, also what a loop has left behind
-	packer  packer
+	loop     loop // freezes, destroys
+	ends     loop
+	booking  loop
+	fullDisk loop
+	wasFull  atomic.Bool // at the last sweepFullDisk
+	packing  loop
+	work     sync.WaitGroup // on single containers, also what a loop has left behind
+	packer   packer
 
-	shares shares
+	inUse inUse
 }
 
 // Bounds of expires_after_seconds.
@@ -156,14 +156,14 @@ func (s *Service) Create(ctx context.Context, caller tenant.Caller, p CreatePara
 }
 
 // newContainer checks the parameters and fills a row; it writes nothing.
-func (s *Service) newContainer(ctx context.Context, caller tenant.Caller, image string, ttl time.Duration) (*Container, error) {
+func (s *Service) newContainer(ctx context.Context, caller tenant.Caller, rootFS string, ttl time.Duration) (*Container, error) {
 	if ttl == 0 {
 		ttl = cmp.Or(s.IdleTTL, defaultIdleTTL)
 	} else if ttl < MinExpiresAfter || ttl > cmp.Or(s.MaxAge, defaultMaxAge) {
 		return nil, wire.Invalid("expires_after_seconds: %d is outside %d to %d", int64(ttl/time.Second),
 			int64(MinExpiresAfter/time.Second), int64(cmp.Or(s.MaxAge, defaultMaxAge)/time.Second))
 	}
-	img, err := s.Image(image)
+	img, err := s.FindRootFS(rootFS)
 	if err != nil {
 		return nil, err
 	}
@@ -176,13 +176,13 @@ func (s *Service) newContainer(ctx context.Context, caller tenant.Caller, image 
 }
 
 // blank fills the row of a container that begins its life now.
-func (s *Service) blank(owner tenant.Owner, image string, ttl time.Duration) *Container {
+func (s *Service) blank(owner tenant.Owner, rootFS string, ttl time.Duration) *Container {
 	now := s.now()
 	c := &Container{
 		ID:           ID(wire.NewID("container")),
 		Owner:        owner,
 		State:        StateActive,
-		RootFS:       image,
+		RootFS:       rootFS,
 		Home:         s.Instance,
 		IdleTTL:      ttl,
 		CreatedAt:    now,
@@ -343,7 +343,7 @@ func (s *Service) finishDelete(ctx context.Context, id ID) error {
 	if err := s.dropPack(ctx, c); err != nil {
 		return fmt.Errorf("delete container %s: %w", id, err)
 	}
-	return bury(ctx, s.DB, id)
+	return setDeleted(ctx, s.DB, id)
 }
 
 // discard removes a container whose id was never shown.
@@ -359,9 +359,9 @@ func (s *Service) discard(ctx context.Context, id ID) {
 	}
 }
 
-// Image resolves the name of a root file system, the empty one to the default; an unknown name is the caller's mistake.
+// FindRootFS resolves the name of a root file system, the empty one to the default; an unknown name is the caller's mistake.
 // Errors of both kinds match rootfs.ErrNotFound.
-func (s *Service) Image(name string) (*rootfs.Image, error) {
+func (s *Service) FindRootFS(name string) (*rootfs.Image, error) {
 	if name == "" {
 		name = s.DefaultRootFS
 	}

@@ -27,8 +27,8 @@ import (
 
 const (
 	// keepLimit is below sweepLimit. Somebody waits for the memory of a sandbox that goes for room, so it gets less.
-	keepLimit     = 20 * time.Second
-	keepRoomLimit = 5 * time.Second
+	keepLimit      = 20 * time.Second
+	keepEvictLimit = 5 * time.Second
 	// keepAllLimit is how long the end of the service waits for those of all; keepers work at a time.
 	keepAllLimit = 20 * time.Second
 	keepers      = 2
@@ -43,7 +43,7 @@ func (s *Service) keeps() bool {
 // keep makes a snapshot of a sandbox that is about to be destroyed, if it holds variables that somebody may come back for;
 // the sandbox has ended then. That it fails costs the variables and nothing else.
 func (s *Service) keep(ctx context.Context, v *live, sb *sandbox.Sandbox, why string, limit time.Duration) {
-	if !v.held || !s.keeps() || sb.Ended() || why != whyIdle && why != whyRoom && why != whyShutdown {
+	if !v.held || !s.keeps() || sb.Ended() || why != whyIdle && why != whyMemory && why != whyShutdown {
 		return
 	}
 	began := time.Now()
@@ -191,8 +191,8 @@ func (s *Service) sweepSnapshots() (map[string]bool, error) {
 	return have, errors.Join(err, s.Snapshots.Sweep())
 }
 
-// SweepSnapshots removes all snapshots while there is no disk for them. The background loop calls it.
-func (s *Service) SweepSnapshots(ctx context.Context) error {
+// sweepAllSnapshots removes all snapshots while there is no disk for them. The background loop calls it.
+func (s *Service) sweepAllSnapshots(ctx context.Context) error {
 	if s.AdmitSnapshot == nil || s.Snapshots == nil {
 		return nil
 	}

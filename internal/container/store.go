@@ -163,9 +163,9 @@ func setState(ctx context.Context, d *db.DB, id ID, from, to State) error {
 	})
 }
 
-// bury ends a deletion: what is left is an id that is never used again.
-func bury(ctx context.Context, d *db.DB, id ID) error {
-	return end(ctx, d, "bury container "+string(id), func(ctx context.Context, tx db.Tx) error {
+// setDeleted ends a deletion: what is left is an id that is never used again.
+func setDeleted(ctx context.Context, d *db.DB, id ID) error {
+	return end(ctx, d, "delete container "+string(id), func(ctx context.Context, tx db.Tx) error {
 		if _, err := tx.NewDelete().Model((*inputRow)(nil)).Where("container_id = ?", string(id)).Exec(ctx); err != nil {
 			return err
 		}

@@ -34,24 +34,24 @@ func (s *Service) syncLive(ctx context.Context, v *live) {
 // save returns when everything written before the call is on disk. The caller holds the turn.
 func (s *Service) save(ctx context.Context, v *live) error {
 	for {
-		run, current := s.saveOnce(ctx, v)
-		if run == nil {
+		job, current := s.saveOnce(ctx, v)
+		if job == nil {
 			return nil
 		}
 		select {
-		case <-run.done:
+		case <-job.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 		if current {
-			return run.err
+			return job.err
 		}
 	}
 }
 
 // saveOnce gives the sync that runs, or begins one if there is something to write; current says that it covers every
 // write so far.
-func (s *Service) saveOnce(ctx context.Context, v *live) (run *saving, current bool) {
+func (s *Service) saveOnce(ctx context.Context, v *live) (job *saving, current bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -60,38 +60,38 @@ func (s *Service) saveOnce(ctx context.Context, v *live) (run *saving, current b
 	case v.ws == nil || !v.dirty:
 		return nil, true
 	}
-	run, ws := &saving{done: make(chan struct{})}, v.ws
-	v.saving, v.dirty = run, false
+	job, ws := &saving{done: make(chan struct{})}, v.ws
+	v.saving, v.dirty = job, false
 	go func() {
-		defer close(run.done)
-		if run.err = s.syncDisk(context.WithoutCancel(ctx), ws); run.err != nil {
-			s.owe(ctx, v, run.err)
+		defer close(job.done)
+		if job.err = s.syncDisk(context.WithoutCancel(ctx), ws); job.err != nil {
+			s.noteUnsaved(ctx, v, job.err)
 		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.saving = nil
-		if run.err != nil {
+		if job.err != nil {
 			v.dirty = true
 		}
 	}()
-	return run, true
+	return job, true
 }
 
 // CodeUnsaved is the code of the answer to the first use of a container after a sync of its workspace has failed.
 const CodeUnsaved = "sandbox_files_not_saved"
 
-const noteUnsaved = "the server's disk did not take the last changes to the files in this container; some of them may be lost or damaged"
+const unsavedText = "the server's disk did not take the last changes to the files in this container; some of them may be lost or damaged"
 
-// owed is the word about a sync that failed.
-type owed struct {
+// unsaved is the word about a sync that failed.
+type unsaved struct {
 	err   error // nil = none
 	noted bool  // in the row, so that whoever has the container next finds it there
 }
 
-// owe remembers that the next use must be told. What was not saved may have been acknowledged long before, so nobody who goes
+// noteUnsaved remembers that the next use must be told. What was not saved may have been acknowledged long before, so nobody who goes
 // on may be left to believe in it, on whatever server and after whatever restart. Only a server that is killed before the
 // sync has failed tells nobody.
-func (s *Service) owe(ctx context.Context, v *live, err error) {
+func (s *Service) noteUnsaved(ctx context.Context, v *live, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncLimit)
 	defer cancel()
 	// The row comes first: as soon as the word is in memory it can be given, which clears the row.
@@ -101,7 +101,7 @@ func (s *Service) owe(ctx context.Context, v *live, err error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.unsaved = owed{err, noted == nil}
+	v.unsaved = unsaved{err, noted == nil}
 }
 
 // inherit takes over what the row says of a sync that failed before this process knew the container.
@@ -109,16 +109,16 @@ func (v *live) inherit(c *Container) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if c.unsaved && v.unsaved.err == nil {
-		v.unsaved = owed{errors.New("a sync failed before the container came here"), true}
+		v.unsaved = unsaved{errors.New("a sync failed before the container came here"), true}
 	}
 }
 
-// told gives the error of a sync that failed, once.
-func (l *Lease) told(ctx context.Context) error {
+// takeUnsaved gives the error of a sync that failed, once.
+func (l *Lease) takeUnsaved(ctx context.Context) error {
 	v := l.live
 	v.mu.Lock()
 	word := v.unsaved
-	v.unsaved = owed{}
+	v.unsaved = unsaved{}
 	v.mu.Unlock()
 	if word.noted {
 		if err := setUnsaved(ctx, l.s.DB, v.id, false); err != nil { // then it is told twice
@@ -130,12 +130,12 @@ func (l *Lease) told(ctx context.Context) error {
 
 // unsavedError answers the first use after such a sync.
 func (l *Lease) unsavedError(ctx context.Context) error {
-	err := l.told(ctx)
+	err := l.takeUnsaved(ctx)
 	if err == nil {
 		return nil
 	}
 	e := wire.Internal(fmt.Errorf("workspace %s was not saved: %w", l.live.id, err)).WithCode(CodeUnsaved)
-	e.Message = strings.ToUpper(noteUnsaved[:1]) + noteUnsaved[1:] + ". Nothing of this request has run: look at the files and send it again."
+	e.Message = strings.ToUpper(unsavedText[:1]) + unsavedText[1:] + ". Nothing of this request has run: look at the files and send it again."
 	e.NoRetry = true
 	return e
 }
@@ -144,15 +144,15 @@ func (l *Lease) unsavedError(ctx context.Context) error {
 func (l *Lease) Unsaved(ctx context.Context) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.live == nil || l.told(ctx) == nil {
+	if l.live == nil || l.takeUnsaved(ctx) == nil {
 		return ""
 	}
-	return noteUnsaved
+	return unsavedText
 }
 
 func (s *Service) syncDisk(ctx context.Context, ws *sandbox.Workspace) error {
-	if s.MakeRoom != nil {
-		s.MakeRoom(ctx)
+	if s.TrimBallast != nil {
+		s.TrimBallast(ctx)
 	}
 	if s.sync != nil {
 		return s.sync(ctx, ws)
@@ -160,8 +160,8 @@ func (s *Service) syncDisk(ctx context.Context, ws *sandbox.Workspace) error {
 	return ws.Sync(ctx)
 }
 
-// soil notes that the workspace has something to write.
-func (v *live) soil() {
+// markDirty notes that the workspace has something to write.
+func (v *live) markDirty() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.dirty = true

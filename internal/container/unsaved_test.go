@@ -71,7 +71,7 @@ func TestNobodyIsLeftToTellOfAnExpiredContainer(t *testing.T) {
 	run(t, func(t *testing.T, e *containertest.Env) {
 		id := create(t, e, container.CreateParams{}).ID
 		e.Sh(t, id, "true")
-		e.OweUnnoted(id, errors.New("no space left on device"))
+		e.LoseNote(id, errors.New("no space left on device"))
 		e.Clock.Add(2 * time.Hour)
 		if err := e.SweepExpired(t.Context()); err != nil {
 			t.Fatal(err)

@@ -56,8 +56,8 @@ func (s *Sandbox) Freeze(ctx context.Context) error {
 	return s.inst.SetFrozen(ctx, true)
 }
 
-// Suspend is Freeze for a short while: the fork server stays.
-func (s *Sandbox) Suspend(ctx context.Context) error { return s.inst.SetFrozen(ctx, true) }
+// FreezeBriefly is Freeze for a short while: the fork server stays.
+func (s *Sandbox) FreezeBriefly(ctx context.Context) error { return s.inst.SetFrozen(ctx, true) }
 
 // rest asks the guest to let go of its fork server. One that does not answer can be frozen or written all the same.
 func (s *Sandbox) rest(ctx context.Context) {

@@ -104,7 +104,7 @@ func (p *parts) openStores(ctx context.Context, cfg *Config, log *slog.Logger) (
 		DefaultRootFS: cfg.Sandbox.RootFS, Limits: cfg.Sandbox.limits(), Preload: cfg.Sandbox.preload(), MaxFile: cfg.File.MaxBytes,
 		IdleTTL: cfg.Container.IdleTTL, MaxAge: cfg.Container.MaxAge, IdleFreeze: cfg.Container.IdleFreeze,
 		IdleDestroy: cfg.Container.IdleDestroy, PackAfter: cfg.Container.PackAfter, BusyWait: cfg.Container.BusyWait, SweepEvery: cfg.Container.SweepEvery,
-		PerApp: cfg.Container.PerApp, PerUser: cfg.Container.PerUser, ParkedRuns: !cfg.Container.FreezeParked,
+		PerApp: cfg.Container.PerApp, PerUser: cfg.Container.PerUser, KeepParkedRunning: !cfg.Container.FreezeParked,
 	}
 	p.direct = &direct.Service{Containers: p.containers, Ping: cfg.Messages.Ping, MaxFile: cfg.File.MaxBytes}
 	if p.adminKey, err = p.tenants.EnsureAdminKey(ctx, p.data.file("admin.key")); err != nil {
@@ -161,7 +161,7 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	p.guard = &guard{data: p.data.path, log: log}
 	p.guard.crowded, p.guard.full = cfg.Disk.Levels()
 	p.guard.ballast = &sandbox.Ballast{Path: p.data.file("ballast"), Log: log}
-	p.guard.makeRoom(ctx)
+	p.guard.trimBallast(ctx)
 	if p.containers.Admission, err = cfg.Sandbox.admission(host, p.caps); err != nil {
 		return err
 	}
@@ -173,11 +173,11 @@ func (p *parts) openSandboxes(ctx context.Context, cfg *Config, log *slog.Logger
 	p.containers.AdmitNew = p.guard.admitNew
 	p.containers.AdmitSnapshot = p.guard.admitSnapshot
 	p.containers.DiskFull = p.guard.isFull
-	p.containers.MakeRoom = p.guard.makeRoom
+	p.containers.TrimBallast = p.guard.trimBallast
 	if !p.caps.Freeze {
 		p.containers.IdleFreeze = -1
 	}
-	if _, err := p.containers.Image(""); err != nil {
+	if _, err := p.containers.FindRootFS(""); err != nil {
 		log.WarnContext(ctx, "no root file system, so no code can run: airlock rootfs build", "error", err)
 	}
 	if err := p.containers.Workspaces.Sweep(); err != nil {
@@ -302,7 +302,7 @@ func namedUpstream(cfg *Config, u Upstream) (upstream.Config, error) {
 // library is what the tool description promises to the model: read from the default image. Without an image there is
 // nothing to promise, and the first container says what is missing.
 func (p *parts) library() (codeexec.Library, error) {
-	img, err := p.containers.Image("")
+	img, err := p.containers.FindRootFS("")
 	if errors.Is(err, rootfs.ErrNotFound) {
 		return codeexec.Library{}, nil
 	}

@@ -59,13 +59,13 @@ func (g *guard) admitSnapshot(ctx context.Context) error {
 
 // isFull says whether those who write already must stop. A disk that cannot be read stops nobody.
 func (g *guard) isFull(ctx context.Context) bool {
-	g.makeRoom(ctx)
+	g.trimBallast(ctx)
 	_, state, err := g.look(ctx)
 	return err == nil && state == diskFull
 }
 
-// makeRoom drops the ballast if the disk has no room, and takes it on again when it has.
-func (g *guard) makeRoom(ctx context.Context) {
+// trimBallast drops the ballast if the disk has no room, and takes it on again when it has.
+func (g *guard) trimBallast(ctx context.Context) {
 	if g.ballast != nil {
 		g.ballast.Trim(ctx)
 	}

@@ -113,7 +113,7 @@ func TestDeletingWorksOnADiskThatIsFull(t *testing.T) {
 	s.answers("POST", "/airlock/v1/containers/"+live+"/exec", map[string]any{"command": "head -c 8000000 /dev/urandom > f"}, 200)
 
 	fillWhole(t, cfg.Data)
-	s.parts.guard.makeRoom(t.Context())
+	s.parts.guard.trimBallast(t.Context())
 	fillWhole(t, cfg.Data) // the ballast's place, too
 	s.answers("GET", "/airlock/v1/containers/"+live, nil, 200)
 	// Those before the live one give nothing back.
@@ -145,7 +145,7 @@ func TestWhatIsStillInMemoryHasRoomOnADiskThatIsFull(t *testing.T) {
 			s.answers("POST", box+"/exec", map[string]any{"command": "head -c 600000 /dev/urandom > f; sha256sum f > sum"}, 200)
 			fillWhole(t, cfg.Data)
 			if !ballast {
-				s.parts.guard.makeRoom(t.Context())
+				s.parts.guard.trimBallast(t.Context())
 				fillWhole(t, cfg.Data)
 			}
 			s.parts.containers.SweepIdle(t.Context()) // from here on only the image on disk shows what was kept
@@ -178,7 +178,7 @@ func TestModelIsToldOnceThatFilesCouldNotBeSaved(t *testing.T) {
 	id := s.container(s.key)
 	s.answers("POST", "/airlock/v1/containers/"+id+"/exec", map[string]any{"command": "head -c 600000 /dev/urandom > f"}, 200)
 	fillWhole(t, cfg.Data)
-	s.parts.guard.makeRoom(t.Context())
+	s.parts.guard.trimBallast(t.Context())
 	fillWhole(t, cfg.Data)
 	s.parts.containers.SweepIdle(t.Context())
 	if err := os.Remove(filepath.Join(cfg.Data, "fill")); err != nil {

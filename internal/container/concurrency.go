@@ -11,10 +11,10 @@ import (
 // CodeTooMany is the code of a refusal because too many sandboxes of the caller's work already.
 const CodeTooMany = "too_many_containers"
 
-// shares counts the containers that are at work, by app and by user: those of turns that use a sandbox, and those whose code
+// inUse counts the containers that are at work, by app and by user: those of turns that use a sandbox, and those whose code
 // waits for an answer from outside. Sandboxes that only wait for their next turn do not count: they make room for others by
 // themselves.
-type shares struct {
+type inUse struct {
 	mu    sync.Mutex
 	apps  map[string]int
 	users map[share]int
@@ -26,7 +26,7 @@ type share struct{ app, user string }
 
 // take counts a container for a caller; 0 is no limit. instead is what the same container has already, nil for nothing: a
 // turn that goes on with code that waits takes nothing more.
-func (s *shares) take(c tenant.Caller, perApp, perUser int, instead *share) (*share, error) {
+func (s *inUse) take(c tenant.Caller, perApp, perUser int, instead *share) (*share, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own := share{c.AppID, c.UserID}
@@ -51,7 +51,7 @@ func (s *shares) take(c tenant.Caller, perApp, perUser int, instead *share) (*sh
 }
 
 // give ends what take began; nil is nothing.
-func (s *shares) give(h *share) {
+func (s *inUse) give(h *share) {
 	if h == nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (s *shares) give(h *share) {
 }
 
 // add counts; the mutex is held.
-func (s *shares) add(h share, n int) {
+func (s *inUse) add(h share, n int) {
 	if s.apps == nil {
 		s.apps, s.users = map[string]int{}, map[share]int{}
 	}
@@ -79,17 +79,17 @@ func tooMany(whose string, limit int) error {
 }
 
 // settleShare ends what a turn took of its caller's share, unless code goes on waiting; then the container keeps it.
-func (l *Lease) settleShare(run *Run) {
+func (l *Lease) settleShare(waits *Parkable) {
 	if l.share != nil {
 		l.live.share, l.share = l.share, nil
 	}
-	if run == nil {
+	if waits == nil {
 		l.s.giveShare(l.live)
 	}
 }
 
 // giveShare ends what a container has of a share without a turn; the caller holds its turn.
 func (s *Service) giveShare(v *live) {
-	s.shares.give(v.share)
+	s.inUse.give(v.share)
 	v.share = nil
 }

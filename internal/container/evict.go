@@ -14,7 +14,7 @@ import (
 // useAge is how old the reading of a sandbox's memory may be.
 const useAge = time.Second
 
-// evictRetry is how long a sandbox is left alone that could not be ended for room.
+// evictRetry is how long a sandbox is left alone that could not be ended for somebody else.
 const evictRetry = time.Minute
 
 // memoryUse is what a sandbox used when it was last looked at.
@@ -96,15 +96,15 @@ func (v *live) memory(now time.Time, read func() (int64, error)) int64 {
 	return bytes
 }
 
-// Evict implements admission.Sandboxes: of the sandboxes without a turn it ends the one that was used longest ago, frozen ones first, and
-// if all have code that waits for an answer the one that waiting lists first. It ends as after a long rest: files stay,
-// processes and variables only where they can be kept.
+// Evict implements admission.Sandboxes: of the sandboxes without a turn it ends the one that was used longest ago, frozen ones
+// first, and if all have code that waits for an answer the one that waiting lists first. It ends as after a long rest: files
+// stay, processes and variables only where they can be kept.
 func (e evictable) Evict(ctx context.Context) bool {
 	s := e.s
-	ctx, cancel := context.WithTimeout(ctx, keepRoomLimit)
+	ctx, cancel := context.WithTimeout(ctx, keepEvictLimit)
 	defer cancel()
 	for _, v := range s.idle() {
-		if s.evictOne(ctx, v, func() bool { return v.run() == nil }) {
+		if s.evictOne(ctx, v, func() bool { return v.parked() == nil }) {
 			return true
 		}
 	}
@@ -125,10 +125,10 @@ func (s *Service) evictOne(ctx context.Context, v *live, still func() bool) (gon
 	if v.sandbox() == nil || !still() {
 		return false
 	}
-	if r := v.run(); r != nil {
+	if r := v.parked(); r != nil {
 		s.cutOff(ctx, v, r)
 	}
-	if err := s.endSandbox(ctx, v, whyRoom); err != nil {
+	if err := s.endSandbox(ctx, v, whyMemory); err != nil {
 		s.log().ErrorContext(ctx, "put away sandbox", "container_id", v.id, "error", err)
 		v.noEvict = s.now().Add(evictRetry)
 		return v.sandbox() == nil
@@ -138,23 +138,23 @@ func (s *Service) evictOne(ctx context.Context, v *live, still func() bool) (gon
 }
 
 // cutOffLimit is how long code that waits gets to end before its sandbox does: time to keep its variables is left.
-const cutOffLimit = keepRoomLimit / 2
+const cutOffLimit = keepEvictLimit / 2
 
-// cutOff interrupts a parked run whose memory is needed. Whoever answers it is told what is told after a restart.
-func (s *Service) cutOff(ctx context.Context, v *live, r *Run) {
+// cutOff interrupts a parked cell whose memory is needed. Whoever answers it is told what is told after a restart.
+func (s *Service) cutOff(ctx context.Context, v *live, r *Parkable) {
 	ctx, cancel := context.WithTimeout(ctx, cutOffLimit)
 	defer cancel()
 	err := v.endParked(ctx, errMissed)
 	v.unpark(r) // also if it did not end in time: its sandbox does
-	s.log().WarnContext(ctx, "parked run ended for room", "container_id", v.id, "waited", s.now().Sub(r.parkedSince()), "error", err)
+	s.log().WarnContext(ctx, "parked cell ended for memory", "container_id", v.id, "waited", s.now().Sub(r.parkedSince()), "error", err)
 }
 
 var errMissed = errors.New("the memory of a sandbox whose code only waited was needed for another")
 
-// missable is the parked run if it only waits: one that is at work, or that has ended and whose result nobody has taken yet,
+// missable is the parked cell if it only waits: one that is at work, or that has ended and whose result nobody has taken yet,
 // is left alone.
-func (v *live) missable() *Run {
-	r := v.run()
+func (v *live) missable() *Parkable {
+	r := v.parked()
 	if r == nil || r.over() {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (s *Service) idle() []*live {
 		if !v.try() {
 			continue
 		}
-		if v.sandbox() != nil && v.run() == nil && !s.now().Before(v.noEvict) {
+		if v.sandbox() != nil && v.parked() == nil && !s.now().Before(v.noEvict) {
 			all = append(all, candidate{v, v.frozen, v.idleSince})
 		}
 		v.put()

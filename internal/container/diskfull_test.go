@@ -34,20 +34,20 @@ func TestFullDiskEndsTheSandboxesThatGoOnWritingAndNoOther(t *testing.T) {
 		const write = "head -c 4M /dev/urandom > f; sync f; "
 		// What was written while there was room does not count, not even if the disk was full before.
 		full = true
-		e.SweepFilling(t.Context())
+		e.SweepFullDisk(t.Context())
 		full = false
 		e.Sh(t, writer, write)
-		e.SweepFilling(t.Context())
+		e.SweepFullDisk(t.Context())
 		full = true
-		e.SweepFilling(t.Context())
+		e.SweepFullDisk(t.Context())
 		full = false
-		e.SweepFilling(t.Context())
+		e.SweepFullDisk(t.Context())
 		if out, _ := e.Sh(t, writer, "kill -0 $(cat pid) && echo lives"); out != "lives\n" {
 			t.Fatalf("a sandbox that writes while there is room says %q", out)
 		}
 
 		full = true
-		e.SweepFilling(t.Context())
+		e.SweepFullDisk(t.Context())
 		written, done := make(ticks), make(chan error, 1)
 		go func() {
 			_, err := e.Exec(t.Context(), e.Caller, writer, sandbox.Command{Shell: "while :; do " + strings.Replace(write, ">", ">>", 1) + "echo; done", Timeout: time.Minute}, written, nil)
@@ -56,7 +56,7 @@ func TestFullDiskEndsTheSandboxesThatGoOnWritingAndNoOther(t *testing.T) {
 		for err := error(nil); err == nil; {
 			select {
 			case <-written:
-				e.SweepFilling(t.Context())
+				e.SweepFullDisk(t.Context())
 			case err = <-done:
 				wantError(t, err, 500, container.CodeDiskFull)
 			}

@@ -13,15 +13,15 @@ import (
 // his sandbox, and the others keep what they wrote.
 
 const (
-	// fillingEvery is how often images are looked at. What is left of a disk that counts as full has to last as long.
-	fillingEvery = 250 * time.Millisecond
-	// fillingBytes is what an image may grow in that time on a full disk: a log goes on, a download does not.
-	fillingBytes = 1 << 20
+	// fullDiskEvery is how often images are looked at. What is left of a disk that counts as full has to last as long.
+	fullDiskEvery = 250 * time.Millisecond
+	// fullDiskBytes is what an image may grow in that time on a full disk: a log goes on, a download does not.
+	fullDiskBytes = 1 << 20
 )
 
-// SweepFilling is one look at the disk and, while it is full, at the images of running sandboxes: those that have grown since
+// sweepFullDisk is one look at the disk and, while it is full, at the images of running sandboxes: those that have grown since
 // the last look lose theirs. The background loop calls it.
-func (s *Service) SweepFilling(ctx context.Context) {
+func (s *Service) sweepFullDisk(ctx context.Context) {
 	if s.DiskFull == nil {
 		return
 	}
@@ -29,7 +29,7 @@ func (s *Service) SweepFilling(ctx context.Context) {
 	if before := s.wasFull.Swap(full); !full && !before {
 		return
 	}
-	some(closers, s.snapshot(), func(v *live) {
+	forEach(closers, s.snapshot(), func(v *live) {
 		sb := v.sandbox()
 		if sb == nil || sb.Ended() {
 			return
@@ -39,7 +39,7 @@ func (s *Service) SweepFilling(ctx context.Context) {
 			return
 		}
 		size := s.Workspaces.Size(string(v.id))
-		if before := v.grown(size); before == 0 || size-before < fillingBytes {
+		if before := v.grown(size); before == 0 || size-before < fullDiskBytes {
 			return
 		}
 		s.log().WarnContext(ctx, "sandbox ended that fills the disk", "container_id", v.id, "size_bytes", size)

@@ -10,7 +10,7 @@ import (
 
 func TestS106ShareOfAnAppAndOfAUser(t *testing.T) {
 	t.Parallel()
-	var s shares
+	var s inUse
 	caller := func(app, user string) tenant.Caller { return tenant.Caller{AppID: app, UserID: user} }
 	take := func(c tenant.Caller) (*share, error) { return s.take(c, 32, 8, nil) }
 	refused := func(what string, c tenant.Caller) {

@@ -191,7 +191,7 @@ func TestParkedRunsMakeRoomAfterAllThatAreIdle(t *testing.T) {
 	})
 }
 
-func over(r *container.Run) bool {
+func over(r *container.Parkable) bool {
 	select {
 	case <-r.Done():
 		return true
