@@ -35,6 +35,9 @@
 // the detaching of that workspace waits for. A cell that may be parked has one until it ends, and one for a turn of its own when
 // its time is over. Close has a few that keep variables. It waits for all of them.
 //
+// It is larger than a package should be. What is left here shares the turn and the mutex of one entry (live.go), and a cut
+// would have to export both.
+//
 // Files:
 //   - container.go types and pure rules; service.go create, get, list, delete; fork.go copies; recover.go what a start does with
 //     the rows of the run before

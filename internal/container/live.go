@@ -53,7 +53,7 @@ type live struct {
 
 	frozen    bool
 	noFreeze  bool      // freezing failed since the last use
-	noEvict   time.Time // until then it is not ended for somebody else's room: that has just failed
+	noEvict   time.Time // until then it is not ended for somebody else's memory: that has just failed
 	held      bool      // an interpreter in the sandbox holds state
 	idleSince time.Time
 	share     *share // of whoever began or answered the code that waits; nil in a turn that has it

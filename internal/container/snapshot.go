@@ -18,15 +18,15 @@ import (
 // (replHeld), the snapshot store whether they can be continued; without the one or the other the container starts cold, and
 // the next cell is told what it has lost.
 //
-//	sandbox with variables ── idle, room, shutdown ──► snapshot ── next use ──► the same sandbox again
-//	                                                      │
+//	sandbox with variables ── idle, memory, shutdown ──► snapshot ── next use ──► the same sandbox again
+//	                                                        │
 //	     packed, expired, deleted, disk filling up, older than others when space is short, server killed meanwhile
-//	                                                      └──► gone: a cold start, which is told
+//	                                                        └──► gone: a cold start, which is told
 //
 // A snapshot is taken out of the store before it is continued, so that no random number is drawn twice.
 
 const (
-	// keepLimit is below sweepLimit. Somebody waits for the memory of a sandbox that goes for room, so it gets less.
+	// keepLimit is below sweepLimit. Somebody waits for the memory of a sandbox that is evicted, so it gets less.
 	keepLimit      = 20 * time.Second
 	keepEvictLimit = 5 * time.Second
 	// keepAllLimit is how long the end of the service waits for those of all; keepers work at a time.
