@@ -118,11 +118,7 @@ func clean(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	cut := most
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return wire.Cut(s, most) + "…"
 }
 
 // Start writes what comes to the database until Close. Calling it again does nothing.

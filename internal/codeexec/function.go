@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/airlock-sandbox/airlock/internal/claude"
+	"github.com/airlock-sandbox/airlock/internal/sandbox/guest"
 	"github.com/airlock-sandbox/airlock/internal/wire"
 )
 
@@ -19,7 +20,7 @@ type Function struct {
 // NewFunction makes a function of an entry of tools, whose place in the request is path. Errors are for the client.
 func NewFunction(path string, tool *claude.Node) (Function, error) {
 	f := Function{Name: tool.Get("name").Str(), Description: tool.Get("description").Str(), Schema: tool.Get("input_schema")}
-	if !validName(f.Name) {
+	if !wire.PlainID(f.Name, 128) {
 		return f, wire.Invalid("%s.name: a tool that code may call needs a name of letters, digits, \"_\" and \"-\", at most 128.", path)
 	}
 	var err error
@@ -27,13 +28,8 @@ func NewFunction(path string, tool *claude.Node) (Function, error) {
 	return f, err
 }
 
-func validName(s string) bool {
-	return s != "" && len(s) <= 128 &&
-		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
-}
-
 // Identifier is the name under which code finds the function; it need not be an identifier of Python.
-func (f Function) Identifier() string { return strings.ReplaceAll(f.Name, "-", "_") }
+func (f Function) Identifier() string { return guest.ToolIdentifier(f.Name) }
 
 // spelled is how code writes the function down.
 func (f Function) spelled() string {

@@ -213,7 +213,7 @@ func clipBytes(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return strings.ToValidUTF8(s[:n], "") + "..."
+	return wire.Cut(s, n) + "..."
 }
 
 // values counts the values in n.

@@ -33,7 +33,7 @@ func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return s[:n] + "..."
+	return wire.Cut(s, n) + "..."
 }
 
 // State of a row.

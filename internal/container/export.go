@@ -48,11 +48,7 @@ func (l *Lease) OutputDir(ctx context.Context, callID string) (string, error) {
 }
 
 func outputPath(callID string) (string, error) {
-	ok := callID != "" && len(callID) <= 128
-	for _, r := range callID {
-		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
-	}
-	if !ok {
+	if !wire.PlainID(callID, 128) {
 		return "", fmt.Errorf("call id %q cannot be a folder name", clip(callID, 64))
 	}
 	return path.Join(outputRoot, callID), nil

@@ -8,7 +8,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/airlock-sandbox/airlock/internal/file"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
@@ -155,22 +154,11 @@ func freeName(name string, taken []Input) string {
 	}
 	for n := 2; ; n++ {
 		suffix := fmt.Sprintf(" (%d)%s", n, ext)
-		candidate := cutBytes(stem, maxNameBytes-len(suffix)) + suffix
+		candidate := wire.Cut(stem, maxNameBytes-len(suffix)) + suffix
 		if !used[candidate] {
 			return candidate
 		}
 	}
-}
-
-// cutBytes shortens s to at most n bytes without splitting a character.
-func cutBytes(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 // sizedReader guards against a reader that ends early without an error: the size is known from the row.

@@ -68,7 +68,7 @@ func (u *upload) part(p *wire.Part) error {
 	case "expires_in_seconds":
 		return u.expiry(p)
 	}
-	return wire.Invalid("%s: there is no such part; allowed: file, expires_in_seconds.", strconv.QuoteToASCII(clip(p.Name, 64)))
+	return wire.Invalid("%s: there is no such part; allowed: file, expires_in_seconds.", strconv.QuoteToASCII(wire.Cut(p.Name, 64)))
 }
 
 func (u *upload) file(p *wire.Part) error {
@@ -269,11 +269,4 @@ func writeHead(w http.ResponseWriter, f *File, rg byteRange) {
 	}
 	h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", rg.start, rg.start+rg.length-1, f.Size))
 	w.WriteHeader(http.StatusPartialContent)
-}
-
-func clip(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
-	}
-	return s
 }

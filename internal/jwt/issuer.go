@@ -77,6 +77,9 @@ func (i *Issuer) Validate() error {
 		if p == "" || p == "*" || !whole(p) {
 			return wire.Invalid("azp_patterns.%d: expected a pattern such as https://*.example.com.", n)
 		}
+		if strings.ContainsAny(p, `[]{}()?+^$|\`) {
+			return wire.Invalid("azp_patterns.%d: only '*' stands for something, as in https://*.example.com; %q is no part of an origin.", n, p)
+		}
 	}
 	return i.validateKey()
 }

@@ -65,7 +65,7 @@ const (
 // count from zero in each answer.
 func serverID(upstream string, taken func(string) bool) string {
 	suffix := strings.TrimPrefix(upstream, toolPrefix)
-	if suffix != "" && len(suffix) <= 64 && strings.Trim(suffix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == "" {
+	if wire.PlainID(suffix, 64) {
 		if id := serverPrefix + suffix; !taken(id) {
 			return id
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/airlock-sandbox/airlock/internal/audit"
 	"github.com/airlock-sandbox/airlock/internal/codeexec"
+	"github.com/airlock-sandbox/airlock/internal/file"
+	"github.com/airlock-sandbox/airlock/internal/messages"
 	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/sandbox"
 	"github.com/airlock-sandbox/airlock/internal/tenant"
@@ -220,12 +222,12 @@ func DefaultConfig() Config {
 			IdleTTL: time.Hour, MaxAge: 30 * 24 * time.Hour, IdleFreeze: 30 * time.Second, IdleDestroy: 10 * time.Minute,
 			PackAfter: time.Hour, BusyWait: 30 * time.Second, SweepEvery: time.Second, PerApp: 32, PerUser: 8, FreezeParked: true,
 		},
-		File:          FileSettings{MaxBytes: 500 << 20},
+		File:          FileSettings{MaxBytes: file.DefaultMaxBytes},
 		Identity:      IdentitySettings{Issuer: jwt.OwnIssuer, Overlap: tenant.DefaultIdentityOverlap, SigningOverlap: tenant.DefaultSigningOverlap},
 		Limits:        LimitSettings{AppMessages: 64, UserMessages: 16, UserRequests: 1000, Misses: 60},
 		Users:         UserSettings{Keep: tenant.DefaultKeepUsers, Max: tenant.DefaultMaxUsers, OnDelete: deleteCuts},
 		Audit:         AuditSettings{Keep: audit.DefaultKeep, Max: audit.DefaultMax},
-		Messages:      MessagesSettings{MaxIterations: 50, FirstByte: time.Minute, Ping: 10 * time.Second, ToolWait: codeexec.DefaultToolWait},
+		Messages:      MessagesSettings{MaxIterations: messages.DefaultMaxIterations, FirstByte: messages.DefaultFirstEvent, Ping: messages.DefaultPingEvery, ToolWait: codeexec.DefaultToolWait},
 		ShutdownGrace: 10 * time.Minute,
 		LogLevel:      "info",
 		LogFormat:     "text",

@@ -48,7 +48,7 @@ func workOf(route Route) tenant.Work {
 }
 
 // noteMiss counts and writes down that somebody asked for what is not there for him. For which of the reasons, nobody is told;
-// what has expired of his own is no miss.
+// what has expired of his own is no miss. Names of files in a container are not written down.
 func (s *Server) noteMiss(r *http.Request, c tenant.Caller, err error) {
 	if err == nil || c.Admin {
 		return
@@ -59,6 +59,6 @@ func (s *Server) noteMiss(r *http.Request, c tenant.Caller, err error) {
 	}
 	s.parts.tenants.Miss(c)
 	s.parts.audit.Write(r.Context(), audit.Event{
-		Level: audit.Warn, AppID: c.AppID, User: c.UserID, Event: "access.refused", Detail: r.Method + " " + r.URL.Path,
+		Level: audit.Warn, AppID: c.AppID, User: c.UserID, Event: tenant.EventAccess, Detail: strings.TrimSpace(r.Pattern + " " + r.PathValue("id")),
 	})
 }

@@ -166,7 +166,7 @@ func (s *Service) byKey(r *http.Request, want Kind, secret string) (Caller, erro
 		if row.Kind == kindAdmin {
 			what = "role " + row.Role
 		}
-		return Caller{}, &denial{err, eventAccess, what + ": " + r.Pattern, text(row.AppID), Caller{KeyID: row.ID}.who()}
+		return Caller{}, &denial{err, EventAccess, what + ": " + r.Pattern, text(row.AppID), Caller{KeyID: row.ID}.who()}
 	}
 	if row.Kind == kindAdmin {
 		return Caller{KeyID: row.ID, Admin: true, Role: row.Role}, nil
@@ -289,7 +289,7 @@ func (s *Service) byToken(r *http.Request, want Kind, compact string) (Caller, e
 	case want&KindHuman != 0:
 		return s.stand(r, v, pair{}, 0)
 	}
-	return Caller{}, &denial{wire.Forbidden("This takes no user's token."), eventAccess, "a token where a key is taken", "", ""}
+	return Caller{}, &denial{wire.Forbidden("This takes no user's token."), EventAccess, "a token where a key is taken", "", ""}
 }
 
 // attribute says in a refusal whose it is, as far as that is proven: by the identity of an app beside a token, or by our signature
@@ -396,9 +396,9 @@ func (st *standing) refuse(v verified, p pair, gen int64) *denial {
 	case p.complete && *st.RequireBinding && !boundTo(v, p.appID, *st.Origin):
 		return deniedToken("token is not bound to the app")
 	case st.DisabledAt != nil:
-		return &denial{answer: wire.Forbidden("The app is disabled."), event: eventAccess, reason: "app is disabled"}
+		return &denial{answer: wire.Forbidden("The app is disabled."), event: EventAccess, reason: "app is disabled"}
 	case st.Blocked > 0:
-		return &denial{answer: wire.Forbidden("The user is blocked."), event: eventAccess, reason: "user is blocked"}
+		return &denial{answer: wire.Forbidden("The user is blocked."), event: EventAccess, reason: "user is blocked"}
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package tenant
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -146,11 +148,22 @@ func (s *Service) ServeUpdateApp(w http.ResponseWriter, r *http.Request, c Calle
 	if err != nil {
 		return err
 	}
-	event := "app.changed"
 	if in.Disabled != nil {
-		event = map[bool]string{true: "app.disabled", false: "app.enabled"}[*in.Disabled]
+		s.record(r, c, a.ID, map[bool]string{true: "app.disabled", false: "app.enabled"}[*in.Disabled], a.Name)
 	}
-	s.record(r, c, a.ID, event, a.Name)
+	var what []string
+	if in.Origin != nil {
+		what = append(what, "origin="+strconv.Quote(a.Origin))
+	}
+	if in.Require != nil {
+		what = append(what, "require_token_app_binding="+strconv.FormatBool(a.RequireTokenBinding))
+	}
+	if in.Models != nil {
+		what = append(what, fmt.Sprintf("allowed_models=%q", a.AllowedModels))
+	}
+	if what != nil {
+		s.record(r, c, a.ID, "app.changed", a.Name+": "+strings.Join(what, ", "))
+	}
 	return wire.WriteJSON(w, http.StatusOK, appShape(a))
 }
 

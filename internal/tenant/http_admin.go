@@ -16,7 +16,8 @@ const (
 	eventKey      = "key.refused"
 	eventToken    = "token.refused"
 	eventIdentity = "identity.refused"
-	eventAccess   = "access.refused"
+	// EventAccess is what a good credential may not use, or what is not there for it.
+	EventAccess = "access.refused"
 )
 
 // auditDenial keeps why a credential was refused.
@@ -37,7 +38,7 @@ func (s *Service) audited(r *http.Request, c Caller, err error) error {
 		switch e.Type {
 		case wire.TypeAuthentication, wire.TypePermission, wire.TypeNotFound:
 			s.Audit.Write(r.Context(), audit.Event{
-				Level: audit.Warn, AppID: c.AppID, User: c.who(), Event: eventAccess, Detail: r.Pattern + ": " + e.Message,
+				Level: audit.Warn, AppID: c.AppID, User: c.who(), Event: EventAccess, Detail: r.Pattern + ": " + e.Message,
 			})
 		default:
 		}

@@ -185,6 +185,9 @@ func TestChangesAreAudited(t *testing.T) {
 		have := map[string]bool{}
 		for _, e := range entries {
 			have[e.Event.Event] = true
+			if e.Event.Event == "app.changed" && e.Detail != `one: allowed_models=["m"]` {
+				t.Errorf("it is not told what changed: %q", e.Detail)
+			}
 			if e.User != "key "+admin.ID {
 				t.Errorf("%s by %q", e.Event.Event, e.User)
 			}

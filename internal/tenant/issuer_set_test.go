@@ -35,6 +35,7 @@ func TestIssuersAreCheckedAndKeepTheirIDs(t *testing.T) {
 			{"jwks: ", func(i *jwt.Issuer) { i.Key, i.JWKS = "", "file:///etc/passwd" }},
 			{"audience.0: ", func(i *jwt.Issuer) { i.Audience = []string{""} }},
 			{"azp_patterns.1: ", func(i *jwt.Issuer) { i.AzpPatterns = []string{"a", "*"} }},
+			{"azp_patterns.0: only '*'", func(i *jwt.Issuer) { i.AzpPatterns = []string{"["} }},
 			{"issuer: ", func(i *jwt.Issuer) { i.Issuer = "airlock" }},
 		} {
 			bad := good

@@ -177,11 +177,18 @@ func bounded(message string) string {
 	if len(message) <= maxMessage {
 		return message
 	}
-	cut := maxMessage
-	for !utf8.RuneStart(message[cut]) {
-		cut--
+	return Cut(message, maxMessage) + "…"
+}
+
+// Cut gives the first bytes of a text, at most so many, without splitting a character.
+func Cut(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	return message[:cut] + "…"
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
 }
 
 type errorBody struct {

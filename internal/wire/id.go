@@ -27,3 +27,15 @@ func RandomText() string {
 	}
 	return string(out)
 }
+
+// PlainID reports whether a text is made of letters, digits, '_' and '-' alone, of ASCII, and has 1 to most bytes.
+func PlainID(s string, most int) bool {
+	for _, c := range []byte(s) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= most
+}
