@@ -63,7 +63,7 @@ func (s *Service) acquire(ctx context.Context, caller tenant.Caller, id ID, busy
 	if err != nil {
 		return nil, err
 	}
-	if c.State == StateActive && s.far(c) {
+	if c.State == StateActive && s.Far(c) {
 		return nil, farError()
 	}
 	if c, err = s.settled(ctx, c); err != nil {
@@ -117,7 +117,7 @@ func (s *Service) beginTurn(ctx context.Context, caller tenant.Caller, id ID) (*
 		return nil, err
 	}
 	// A packed workspace lies on nobody's disk: unpacking it makes this instance its home.
-	if s.far(c) {
+	if s.Far(c) {
 		return nil, farError()
 	}
 	if c.touch(now) {

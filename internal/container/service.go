@@ -217,13 +217,13 @@ func (s *Service) settled(ctx context.Context, c *Container) (*Container, error)
 	return c, nil
 }
 
-// far says whether the disk of another server holds the workspace; only that one knows whether the container is at work.
-func (s *Service) far(c *Container) bool { return c.Home != s.Instance && !c.packed() }
+// Far says whether the disk of another server holds the workspace; only that one knows whether the container is at work.
+func (s *Service) Far(c *Container) bool { return c.Home != s.Instance && !c.packed() }
 
 // asSeen gives a row the state that time has given it, even if the background loop has not been there yet. One that is far
 // ends when its own server says so.
 func (s *Service) asSeen(c *Container) *Container {
-	if c.State == StateActive && c.Expired(s.now()) && !s.far(c) && !s.busy(c.ID) {
+	if c.State == StateActive && c.Expired(s.now()) && !s.Far(c) && !s.busy(c.ID) {
 		c.State = StateExpired
 	}
 	return c
@@ -299,7 +299,7 @@ func (s *Service) Delete(ctx context.Context, caller tenant.Caller, id ID) error
 	}
 	// Read behind the mark: from here on nobody packs or claims it any more.
 	c, err := find(ctx, s.DB, id)
-	if err != nil || s.far(c) {
+	if err != nil || s.Far(c) {
 		return err
 	}
 	return s.finishDelete(context.WithoutCancel(ctx), id)

@@ -86,25 +86,32 @@ func (s *Server) erase(ctx context.Context, user tenant.Caller) (gone tenant.Era
 	if running > 0 && cause == nil {
 		return gone, nil
 	}
-	// A request that was cut may still be at its last words; it is looked for again later.
-	gone.Finished = running == 0
-	if gone.Containers, err = s.eraseContainers(ctx, user); err != nil {
+	var elsewhere bool
+	if gone.Containers, elsewhere, err = s.eraseContainers(ctx, user, cause == nil); err != nil {
 		return gone, err
 	}
+	// A request that was cut may still be at its last words; it is looked for again later.
+	gone.Finished = running == 0 && !elsewhere
 	gone.Files, err = s.parts.files.DeletePrivate(ctx, user)
 	return gone, err
 }
 
-// eraseContainers deletes the containers that are the user's alone.
-func (s *Server) eraseContainers(ctx context.Context, user tenant.Caller) (n int, err error) {
+// eraseContainers deletes the containers that are the user's alone. Some may lie elsewhere, on the disk of another server, which
+// ends them; with wait they are left to it, as it alone knows whether requests of the user run there.
+func (s *Server) eraseContainers(ctx context.Context, user tenant.Caller, wait bool) (n int, elsewhere bool, err error) {
 	var own []container.ID
 	for cursor := ""; ; {
 		page, err := s.parts.containers.List(ctx, user, container.ListParams{Limit: 100, Cursor: cursor})
 		if err != nil {
-			return 0, fmt.Errorf("list containers of a user: %w", err)
+			return 0, false, fmt.Errorf("list containers of a user: %w", err)
 		}
 		for _, c := range page.Data {
-			if c.Owner.Scope == tenant.ScopeUser && c.Owner.UserID == user.UserID {
+			if c.Owner.Scope != tenant.ScopeUser || c.Owner.UserID != user.UserID {
+				continue
+			}
+			far := s.parts.containers.Far(c)
+			elsewhere = elsewhere || far
+			if !far || !wait {
 				own = append(own, c.ID)
 			}
 		}
@@ -118,8 +125,8 @@ func (s *Server) eraseContainers(ctx context.Context, user tenant.Caller) (n int
 		case err == nil:
 			n++
 		case wire.AsError(err).Type != wire.TypeNotFound: // deleted since it was read
-			return n, err
+			return n, elsewhere, err
 		}
 	}
-	return n, nil
+	return n, elsewhere, nil
 }

@@ -234,3 +234,37 @@ func TestARequestThatIsCutSaysWhy(t *testing.T) {
 		t.Errorf("%d files were made", n)
 	}
 }
+
+// A container on the disk of another server ends there. Fails if the administration is told that nothing is left, or if a turn
+// that may end first is cut through a server that does not know of it.
+func TestContainerElsewhereOfADeletedUser(t *testing.T) {
+	t.Parallel()
+	for onDelete, want := range map[string]struct {
+		deleted int
+		state   string
+	}{deleteCuts: {1, "deleting"}, deleteWaits: {0, "active"}} {
+		t.Run(onDelete, func(t *testing.T) {
+			t.Parallel()
+			l := &leaving{gatewayServer: startGateway(t, func(c *Config) { c.Users.OnDelete = onDelete })}
+			l.u = l.user(l.a, "u")
+			box := l.space(l.u)
+			home := func(instance string) {
+				err := l.parts.db.RunTx(t.Context(), func(ctx context.Context, tx db.Tx) error {
+					_, err := tx.NewRaw(`UPDATE containers SET home = ? WHERE id = ?`, instance, box).Exec(ctx)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			home("another")
+			if out := l.deletes(); out.Finished || out.Containers != want.deleted || l.count("containers", "state = '"+want.state+"'") != 1 {
+				t.Errorf("%+v, want %+v", out, want)
+			}
+			home(l.parts.containers.Instance)
+			if err := l.parts.tenants.Sweep(t.Context()); err != nil || l.count("containers", liveBoxes) != 0 {
+				t.Errorf("its own server has not deleted it: %v", err)
+			}
+		})
+	}
+}
