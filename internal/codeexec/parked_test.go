@@ -610,6 +610,7 @@ func TestInputsThatTakeTooMuchToCheckAreRefused(t *testing.T) {
 		"names with a pattern":    {`{"patternProperties":{"^(?:a?){900}b$":{}}}`, text(1 << 20), "too large to be checked"},
 		"many values":             {`{"properties":{"q":{"items":{"type":"string","minLength":1}}}}`, `{"q":[` + strings.Repeat("0,", 300_000) + `0]}`, "too large to be checked"},
 		"a text as a pattern":     {`{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"q":{"format":"regex"}}}`, text(maxPattern + 1), "is not valid regex"},
+		"a bad pattern":           {`{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"q":{"format":"regex"},"r":{"format":"regex"}}}`, `{"q":"^a+$","r":"("}`, "'(' is not valid regex"},
 		"every check fails":       {`{"properties":{"q":{"allOf":[` + strings.Repeat(`{"pattern":"^x"},`, 500) + `{}]}}}`, text(4000), "does not match pattern"},
 	} {
 		f, err := NewFunction("tools.0", tool(t, "ask", tt.schema))

@@ -61,6 +61,32 @@ func TestFreezeThatFailsIsLimitedUndoneAndNotRepeated(t *testing.T) {
 	}
 }
 
+// Of a parked cell only the sandbox that its code waits in is stopped, and one that does not stop is not tried at each pass.
+func TestParkedSandboxIsStoppedOnceIfItIsItsOwn(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	close(ended)
+	for name, tt := range map[string]struct {
+		change func(r *Parkable)
+		calls  []bool
+	}{
+		"does not stop": {func(*Parkable) {}, []bool{true, false}},
+		"another":       {func(r *Parkable) { r.sb = sandbox.New(sandbox.Spec{}, nil, &stubborn{}) }, nil},
+		"has ended":     {func(r *Parkable) { r.done = ended }, nil},
+	} {
+		inst := &stubborn{}
+		s := &Service{Now: func() time.Time { return t0.Add(time.Minute) }}
+		v := newLive("container_x", t0)
+		v.sb = sandbox.New(sandbox.Spec{}, nil, inst)
+		v.waits = &Parkable{live: v, sb: v.sb}
+		tt.change(v.waits)
+		first := s.sweepOne(t.Context(), v)
+		if err := s.sweepOne(t.Context(), v); err != nil || (first != nil) != (tt.calls != nil) || !slices.Equal(inst.calls, tt.calls) || inst.unlimited {
+			t.Errorf("%s: %v, then %v, calls %v, without a limit %v", name, first, err, inst.calls, inst.unlimited)
+		}
+	}
+}
+
 // Fails if code that waits in a sandbox that cannot be continued stays parked: each pass would try again, for ever.
 func TestParkedSandboxThatDoesNotThawIsEnded(t *testing.T) {
 	t.Parallel()
