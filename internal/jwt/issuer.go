@@ -95,7 +95,7 @@ func (i *Issuer) validateKey() error {
 		}
 	}
 	if given != 1 {
-		return wire.Invalid("key, jwks: expected exactly one of them.")
+		return wire.Invalid("key, key_file, jwks: expected exactly one of them.")
 	}
 	if i.Key != "" {
 		if _, err := ParsePublicKey(i.Key, i.Alg); err != nil {

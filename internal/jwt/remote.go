@@ -72,9 +72,10 @@ func (r *Remote) Keys(ctx context.Context, kid string, hasKid bool) ([]crypto.Pu
 		r.mu.Unlock()
 		r.fetch(ctx, wait)
 	} else {
+		failed := r.failed
 		r.mu.Unlock()
 		if len(found) > 0 || wait == nil {
-			return known(found)
+			return known(found, failed)
 		}
 		select {
 		case <-wait:
@@ -84,7 +85,7 @@ func (r *Remote) Keys(ctx context.Context, kid string, hasKid bool) ([]crypto.Pu
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return known(pick(r.set, kid, hasKid))
+	return known(pick(r.set, kid, hasKid), r.failed)
 }
 
 // Try fetches the keys if none are there, and tells why there are still none; "" where there are some.
@@ -104,8 +105,12 @@ func (r *Remote) Try(ctx context.Context) string {
 	return ""
 }
 
-func known(keys []crypto.PublicKey) ([]crypto.PublicKey, error) {
+// known refuses where no key was found. What the last attempt failed with stands in the log: it may tell of the operator's network.
+func known(keys []crypto.PublicKey, failed error) ([]crypto.PublicKey, error) {
 	if len(keys) == 0 {
+		if failed != nil {
+			return nil, Refusal("keys of the issuer could not be fetched")
+		}
 		return nil, Refusal("no such key of the issuer")
 	}
 	return keys, nil

@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/airlock-sandbox/airlock/internal/jwt"
 	"github.com/airlock-sandbox/airlock/internal/jwt/jwttest"
 )
 
@@ -56,6 +58,23 @@ func TestKeysOfAnIssuerAreFetchedKeptAndRenewed(t *testing.T) {
 		x.advance(10 * time.Minute)
 		x.refused(x.withKid("a"))
 		x.accepted(x.withKid("b"))
+	})
+}
+
+func TestItIsSaidThatKeysCouldNotBeFetched(t *testing.T) {
+	run(t, func(t *testing.T, x *fixture) {
+		n := x.remote()
+		why := func(want jwt.Refusal) {
+			t.Helper()
+			if _, err := x.check(t.Context(), x.withKid("b")); !errors.Is(err, want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+		why("keys of the issuer could not be fetched")
+		why("keys of the issuer could not be fetched") // without asking again
+		x.advance(time.Minute)
+		n.Set(jwttest.Serving(`{"keys":[` + jwttest.ECJWK(t, "a", &jwttest.Foreign.EC.PublicKey) + `]}`))
+		why("no such key of the issuer")
 	})
 }
 

@@ -3,6 +3,7 @@ package tenant
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,13 @@ const (
 	// EventAccess is what a good credential may not use, or what is not there for it.
 	EventAccess = "access.refused"
 )
+
+// events are all that the audit has.
+var events = []string{
+	EventAccess, "app.changed", "app.created", "app.disabled", "app.enabled", "audit.dropped", "identity.refused", "identity.rotated", "identity.shown",
+	"issuer.removed", "issuer.set", "key.created", "key.refused", "key.revoked", "limit.removed", "limit.set", "signing.rotated", "token.exchanged",
+	"token.minted", "token.refused", "token.revoked", "user.blocked", "user.deleted", "user.unblocked",
+}
 
 // auditDenial keeps why a credential was refused.
 func (s *Service) auditDenial(r *http.Request, d *denial) {
@@ -340,6 +348,9 @@ func (s *Service) ServeAudit(w http.ResponseWriter, r *http.Request, c Caller) e
 	app, since := "", ""
 	if err := queryTexts(r, map[string]*string{"app": &app, "user": &q.User, "event": &q.Event, "request": &q.RequestID, "since": &since}); err != nil {
 		return err
+	}
+	if q.Event != "" && !slices.Contains(events, q.Event) {
+		return wire.Invalid("event: there is no event %q; there are %s.", q.Event, strings.Join(events, ", "))
 	}
 	if q.RequestID != "" && !strings.HasPrefix(q.RequestID, "req_") {
 		return wire.Invalid("request: expected the id of a request, as answers have it: req_….")

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +40,7 @@ func TestAnAppReadsItsOwnAuditOnly(t *testing.T) {
 		_, key := x.key(tenant.NewKey{App: "a"})
 		_, auditor := x.key(tenant.NewKey{Role: tenant.RoleAuditor})
 		for _, id := range []string{a.ID, b.ID, ""} {
-			x.s.Audit.Write(t.Context(), audit.Event{AppID: id, Event: "e", Detail: id})
+			x.s.Audit.Write(t.Context(), audit.Event{AppID: id, Event: "key.created", Detail: id})
 		}
 		want := tenant.KindAPIKey | tenant.Administration
 		for _, tt := range []struct {
@@ -47,7 +50,7 @@ func TestAnAppReadsItsOwnAuditOnly(t *testing.T) {
 		}{
 			{auditor, nil, 3},
 			{auditor, []string{"app", "b"}, 1},
-			{auditor, []string{"event", "e", "since", "2026-01-01T00:00:00Z"}, 3},
+			{auditor, []string{"event", "key.created", "since", "2026-01-01T00:00:00Z"}, 3},
 			{key, nil, 1},
 			{key, []string{"app", a.ID}, 1},
 			{key, []string{"app", "a"}, 1},
@@ -63,6 +66,29 @@ func TestAnAppReadsItsOwnAuditOnly(t *testing.T) {
 		}
 		_, err := x.get(x.s.ServeAudit, want, auditor, "since", "yesterday")
 		wantStatus(t, err, http.StatusBadRequest, "since: ")
+		_, err = x.get(x.s.ServeAudit, want, auditor, "event", "nonsense")
+		wantStatus(t, err, http.StatusBadRequest, "key.created")
+		// Every event that is written can be asked for.
+		for _, dir := range []string{".", "../audit", "../server"} {
+			files, err := filepath.Glob(dir + "/*.go")
+			if err != nil || len(files) == 0 {
+				t.Fatal(files, err)
+			}
+			for _, f := range files {
+				b, err := os.ReadFile(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range regexp.MustCompile(`"((?:access|app|audit|identity|issuer|key|limit|signing|token|user)\.[a-z]+)"`).FindAllStringSubmatch(string(b), -1) {
+					if strings.HasSuffix(f, "_test.go") || dir == "../server" && !strings.Contains(string(b), "Event: \""+m[1]) {
+						continue
+					}
+					if _, err := x.get(x.s.ServeAudit, want, auditor, "event", m[1]); err != nil {
+						t.Errorf("%s: %v", f, err)
+					}
+				}
+			}
+		}
 		_, err = x.get(x.s.ServeAudit, want, auditor, "request", "abc")
 		wantStatus(t, err, http.StatusBadRequest, "request: ")
 		x.s.Audit.Write(wire.WithRequestID(t.Context(), "req_1"), audit.Event{AppID: a.ID, Event: "e", Detail: "by request"})
