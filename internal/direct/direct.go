@@ -62,5 +62,5 @@ func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return s[:n] + "..."
+	return wire.Cut(s, n) + "..."
 }
