@@ -20,7 +20,9 @@ func newServeCommand() *cobra.Command { return linuxOnly("serve", "Serve the API
 func newDemoCommand() *cobra.Command {
 	return linuxOnly("demo", "Watch code in a sandbox edit a report")
 }
+
 func newRootfsCommand() *cobra.Command { return linuxOnly("rootfs", "Make and keep root file systems") }
+
 func newDoctorCommand() *cobra.Command {
 	return linuxOnly("doctor", "Say what isolation and limits a machine gives")
 }
