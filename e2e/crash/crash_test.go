@@ -147,14 +147,14 @@ func killOften(t *testing.T, driver string, moments int, rng *rand.Rand) {
 	str := must[string](t)
 
 	beside := startServer(t, driver, t.TempDir())
-	defer beside.kill()
+	defer beside.end()
 	beside.Key = str(beside.NewKey(ctx))
 	neighbour := str(beside.Create(ctx))
 	str(beside.Exec(ctx, neighbour, "(while :; do echo >> tick; sleep 0.05; done) >/dev/null 2>&1 &"))
 
 	data := t.TempDir()
 	s := startServer(t, driver, data)
-	defer func() { s.kill() }()
+	defer func() { s.end() }()
 	key := str(s.NewKey(ctx))
 	s.Key = key
 	// kept is at rest at every kill, box is in the middle of something.

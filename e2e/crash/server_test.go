@@ -39,6 +39,17 @@ func (s *server) kill() {
 	s.left = s.Leftovers()
 }
 
+// end stops the last run as an operator does: it takes with it what a killed one leaves to the next.
+func (s *server) end() {
+	s.t.Helper()
+	if err := s.Stop(); err != nil {
+		s.t.Errorf("the last run ended with %v", err)
+	}
+	if err := s.WaitClean(s.t.Context(), 10*time.Second); err != nil {
+		s.t.Error(err)
+	}
+}
+
 // turn has the scripted model run one bash command.
 func (s *server) turn(ctx context.Context, container, command string) (servertest.Turn, error) {
 	return s.Ask(ctx, container, "```bash\n"+command+"\n```")

@@ -79,7 +79,7 @@ func TestServerKilledWhileItKeepsVariables(t *testing.T) {
 	env := []string{"AIRLOCK_CONTAINER_IDLE_DESTROY=500ms", "AIRLOCK_CONTAINER_SWEEP_EVERY=50ms", "AIRLOCK_SANDBOX_POOL=0", "AIRLOCK_SANDBOX_PRELOAD="}
 	data := t.TempDir()
 	s := startServer(t, "gvisor", data, env...)
-	defer func() { s.kill() }()
+	defer func() { s.end() }()
 	ctx := t.Context()
 	str := must[string](t)
 	s.Key = str(s.NewKey(ctx))
@@ -118,7 +118,7 @@ func TestServerKilledWhileItWritesABase(t *testing.T) {
 	env := []string{"AIRLOCK_SANDBOX_POOL=1", "AIRLOCK_SANDBOX_PRELOAD=uuid,random", "AIRLOCK_LOG_LEVEL=debug"}
 	data := t.TempDir()
 	s := startServer(t, "gvisor", data, env...)
-	defer func() { s.kill() }()
+	defer func() { s.end() }()
 	bases := filepath.Join(data, "bases")
 	half := func() bool { return exists(t, bases, ".new-*") }
 	for n, met := 0, false; !met; n++ {
