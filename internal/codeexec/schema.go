@@ -149,7 +149,7 @@ func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
 // complaint is what the library says, on one line.
 func complaint(err error) string {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
-	return clipBytes(strings.ReplaceAll(strings.Join(lines, "; "), "https://airlock.invalid/input_schema", ""), maxComplaint)
+	return wire.Clip(strings.ReplaceAll(strings.Join(lines, "; "), "https://airlock.invalid/input_schema", ""), maxComplaint)
 }
 
 // check says what is wrong with an input; "" = nothing.
@@ -175,7 +175,7 @@ func (s *inputSchema) check(input *claude.Node) string {
 	}
 	var wrong []string
 	firstFailures(failed, &wrong)
-	return clipBytes(strings.Join(wrong, "; "), maxComplaint)
+	return wire.Clip(strings.Join(wrong, "; "), maxComplaint)
 }
 
 // firstFailures collects what is wrong, as much of it as is told: all of it may be gigabytes, because each failure quotes the
@@ -209,13 +209,6 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:head], "") + "..." + strings.ToValidUTF8(s[len(s)-tail:], "")
 }
 
-func clipBytes(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return wire.Cut(s, n) + "..."
-}
-
 // values counts the values in n.
 func values(n *claude.Node) int {
 	count := 1
@@ -237,7 +230,7 @@ func checkNumbers(n *claude.Node) error {
 		text := n.Text()
 		mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 		if e, err := strconv.Atoi(exponent); len(mantissa) > maxDigits || exponent != "" && (err != nil || e > maxExponent || e < -maxExponent) {
-			return fmt.Errorf("the number %s is out of range", clipBytes(text, 40))
+			return fmt.Errorf("the number %s is out of range", wire.Clip(text, 40))
 		}
 	case n.Is(claude.Array):
 		for _, it := range n.Items {
@@ -420,17 +413,17 @@ func (w *schemaWalk) resolve(ref string) (*claude.Node, error) {
 func (w *schemaWalk) find(ref string) (*claude.Node, error) {
 	pointer, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return nil, fmt.Errorf("$ref %s: %w", strconv.Quote(clipBytes(ref, 200)), errOutside)
+		return nil, fmt.Errorf("$ref %s: %w", strconv.Quote(wire.Clip(ref, 200)), errOutside)
 	}
 	pointer, err := url.PathUnescape(pointer)
 	if err != nil {
-		return nil, fmt.Errorf("$ref %s names nothing in it", strconv.Quote(clipBytes(ref, 200)))
+		return nil, fmt.Errorf("$ref %s names nothing in it", strconv.Quote(wire.Clip(ref, 200)))
 	}
 	if pointer != "" && pointer[0] != '/' {
 		if n := w.anchors[pointer]; n != nil {
 			return n, nil
 		}
-		return nil, fmt.Errorf("$ref %s names nothing in it", strconv.Quote(clipBytes(ref, 200)))
+		return nil, fmt.Errorf("$ref %s names nothing in it", strconv.Quote(wire.Clip(ref, 200)))
 	}
 	n := w.root
 	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
@@ -445,7 +438,7 @@ func (w *schemaWalk) find(ref string) (*claude.Node, error) {
 		}
 	}
 	if n == nil {
-		return nil, fmt.Errorf("$ref %s names nothing in it", strconv.Quote(clipBytes(ref, 200)))
+		return nil, fmt.Errorf("$ref %s names nothing in it", strconv.Quote(wire.Clip(ref, 200)))
 	}
 	return n, nil
 }

@@ -24,16 +24,9 @@ func (id ID) Validate() error {
 	case otherID.MatchString(string(id)):
 		return wire.NotFound()
 	default:
-		return wire.Invalid("container: %q is not a container id; an id begins with \"container_\"", clip(string(id), 64))
+		return wire.Invalid("container: %q is not a container id; an id begins with \"container_\"", wire.Clip(string(id), 64))
 	}
 	return nil
-}
-
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return wire.Cut(s, n) + "..."
 }
 
 // State of a row.

@@ -49,7 +49,7 @@ func (l *Lease) OutputDir(ctx context.Context, callID string) (string, error) {
 
 func outputPath(callID string) (string, error) {
 	if !wire.PlainID(callID, 128) {
-		return "", fmt.Errorf("call id %q cannot be a folder name", clip(callID, 64))
+		return "", fmt.Errorf("call id %q cannot be a folder name", wire.Clip(callID, 64))
 	}
 	return path.Join(outputRoot, callID), nil
 }

@@ -376,7 +376,7 @@ func (s *Service) FindRootFS(name string) (*rootfs.Image, error) {
 	}
 	img, err := s.RootFS.Get(name)
 	if err != nil {
-		e := wire.Invalid("rootfs: there is no root file system named %q on this server", clip(name, 64))
+		e := wire.Invalid("rootfs: there is no root file system named %q on this server", wire.Clip(name, 64))
 		e.Err = err
 		return nil, e
 	}

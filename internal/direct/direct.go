@@ -37,17 +37,17 @@ func (s *Service) fileError(p string, err error) error {
 	case err == nil, errors.As(err, &e):
 		return err
 	case errors.Is(err, guest.ErrNotExist):
-		e = &wire.Error{Type: wire.TypeNotFound, Message: "There is no file " + clip(p, 256) + " in the container.", Code: "path_not_found"}
+		e = &wire.Error{Type: wire.TypeNotFound, Message: "There is no file " + wire.Clip(p, 256) + " in the container.", Code: "path_not_found"}
 	case errors.Is(err, guest.ErrIsDir):
-		e = wire.Invalid("path: %s is a folder; add ?list=1 to list it, ?recursive=1 to delete it", clip(p, 256))
+		e = wire.Invalid("path: %s is a folder; add ?list=1 to list it, ?recursive=1 to delete it", wire.Clip(p, 256))
 	case errors.Is(err, guest.ErrPermission):
-		e = wire.Forbidden("The code in the container may not do this with %s.", clip(p, 256))
+		e = wire.Forbidden("The code in the container may not do this with %s.", wire.Clip(p, 256))
 	case errors.Is(err, guest.ErrNoSpace):
 		e = wire.Invalid("The workspace of the container is full.").WithCode("no_space")
 	case errors.Is(err, guest.ErrTooLarge):
-		e = wire.TooLarge("%s is larger than the limit of %s.", clip(p, 256), wire.FormatSize(s.maxFile()))
+		e = wire.TooLarge("%s is larger than the limit of %s.", wire.Clip(p, 256), wire.FormatSize(s.maxFile()))
 	case errors.Is(err, guest.ErrInvalidPath):
-		e = wire.Invalid("path: %s cannot be used", clip(p, 256))
+		e = wire.Invalid("path: %s cannot be used", wire.Clip(p, 256))
 	case errors.As(err, &ge):
 		e = wire.Invalid("path: %s", ge.Error())
 	default:
@@ -55,12 +55,4 @@ func (s *Service) fileError(p string, err error) error {
 	}
 	e.NoRetry, e.Err = true, err
 	return e
-}
-
-// clip keeps what a caller sent short enough for a message.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return wire.Cut(s, n) + "..."
 }

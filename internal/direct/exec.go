@@ -41,14 +41,14 @@ func (p *ExecParams) Validate(longest time.Duration) error {
 	case p.Stdin != nil && p.StdinBase64 != nil:
 		return wire.Invalid("stdin: give stdin or stdin_base64, not both")
 	case p.Cwd != "" && !path.IsAbs(p.Cwd):
-		return wire.Invalid("cwd: %q is not an absolute path", clip(p.Cwd, 64))
+		return wire.Invalid("cwd: %q is not an absolute path", wire.Clip(p.Cwd, 64))
 	}
 	if name := p.withNUL(); name != "" {
 		return wire.Invalid("%s: a NUL character cannot be part of a command", name)
 	}
 	for k, v := range p.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return wire.Invalid("env: %q cannot be an environment variable", clip(k, 64))
+			return wire.Invalid("env: %q cannot be an environment variable", wire.Clip(k, 64))
 		}
 	}
 	if t := p.TimeoutSeconds; t != nil && (math.IsNaN(*t) || *t <= 0 || *t > longest.Seconds()) {

@@ -157,7 +157,7 @@ const maxListed = 10_000
 func (s *Service) listFolder(ctx context.Context, w http.ResponseWriter, m container.Metered, p string) error {
 	infos, err := m.List(ctx, p, 1, maxListed)
 	if errors.Is(err, guest.ErrTooLarge) {
-		e := wire.Invalid("path: %s has more than %d entries, which is the most that can be listed", clip(p, 256), maxListed)
+		e := wire.Invalid("path: %s has more than %d entries, which is the most that can be listed", wire.Clip(p, 256), maxListed)
 		e.NoRetry, e.Err = true, err
 		return e.WithCode("folder_too_large")
 	}

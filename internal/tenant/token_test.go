@@ -32,17 +32,7 @@ func (x *fixture) issuers() {
 
 // claims is a good payload of idp with changes; nil removes.
 func (x *fixture) claims(changes ...any) map[string]any {
-	now := x.clock().Unix()
-	c := map[string]any{"iss": idpURL, "sub": "u", "aud": "files", "iat": now, "exp": now + 600}
-	for i := 0; i+1 < len(changes); i += 2 {
-		name := changes[i].(string)
-		if changes[i+1] == nil {
-			delete(c, name)
-			continue
-		}
-		c[name] = changes[i+1]
-	}
-	return c
+	return jwttest.Claims(idpURL, x.clock(), changes...)
 }
 
 // token is a good one of idp with changes.

@@ -191,6 +191,14 @@ func Cut(text string, most int) string {
 	return text[:most]
 }
 
+// Clip keeps what a caller sent short enough for a message: the first bytes, at most so many, and dots where there was more.
+func Clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return Cut(text, most) + "..."
+}
+
 type errorBody struct {
 	Type      string      `json:"type"`
 	Error     errorObject `json:"error"`

@@ -22,6 +22,15 @@ func TestCutSplitsNoCharacter(t *testing.T) {
 	}
 }
 
+func TestClipSaysThatThereWasMore(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"abc": "abc", "abcd": "abc...", "abé": "ab...", "": ""} {
+		if got := wire.Clip(text, 3); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestPlainID(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{

@@ -22,10 +22,25 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // B64 is the encoding of a token's segments.
 var B64 = base64.RawURLEncoding
+
+// Claims is a good payload of an issuer with changes, names and values in turn; nil removes.
+func Claims(issuer string, now time.Time, changes ...any) map[string]any {
+	c := map[string]any{"iss": issuer, "sub": "u", "aud": "files", "iat": now.Unix(), "exp": now.Unix() + 600}
+	for i := 0; i+1 < len(changes); i += 2 {
+		name := changes[i].(string)
+		if changes[i+1] == nil {
+			delete(c, name)
+			continue
+		}
+		c[name] = changes[i+1]
+	}
+	return c
+}
 
 // Keys are of one issuer, one of each kind.
 type Keys struct {
